@@ -1,0 +1,2 @@
+//! Row-aware paged KV-cache allocation and the DRAM model that scores it.
+#![forbid(unsafe_code)]

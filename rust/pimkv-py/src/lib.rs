@@ -1,0 +1,6 @@
+//! Python bindings of `pimkv-core`: extract, call, map errors; nothing else.
+use pyo3::prelude::*;
+
+/// The extension module `pimkv._pimkv`.
+#[pymodule]
+mod _pimkv {}

@@ -1,0 +1,116 @@
+"""How a mistake in a request is worded: values on one line, kinds of values, the nearest valid name."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from pimkv.errors import ConfigError, Problem
+
+_SHOWN = 100  # characters of a value that a message repeats; a map string fits
+
+
+def show(value: object) -> str:
+    """`value` as TOML would write it, on one line, shortened in the middle when it is long."""
+    text = _toml_like(value).encode("utf-8", "backslashreplace").decode()
+    if len(text) <= _SHOWN:
+        return text
+    return f"{text[: _SHOWN - 20]} ... {text[-15:]}"
+
+
+def _toml_like(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        # Python refuses to print integers of more than 4,300 decimal digits; hexadecimal always works.
+        return str(value) if value.bit_length() <= 128 else hex(value)
+    if isinstance(value, float):
+        return float.__repr__(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    # Only the outermost level is written out: a message is no place for a document.
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_leaf(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_leaf, value)) + "]"
+    return " ".join(str(value).split())
+
+
+def _leaf(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{...}" if value else "{}"
+    if isinstance(value, list | tuple):
+        return "[...]" if value else "[]"
+    return _toml_like(value)
+
+
+def kind_of(value: object) -> str:
+    """What kind of value this is, in the words of TOML: `a boolean`, `an array`, ..."""
+    # bool before int: Python counts True as an integer, a config does not.
+    kinds: tuple[tuple[type | tuple[type, ...], str], ...] = (
+        (bool, "a boolean"),
+        (int, "an integer"),
+        (float, "a float"),
+        (str, "a string"),
+        (Mapping, "a table"),
+        ((list, tuple), "an array"),
+        ((datetime.date, datetime.time), "a date or time"),
+        (type(None), "None"),
+    )
+    for kind, words in kinds:
+        if isinstance(value, kind):
+            return words
+    return f"of type {type(value).__name__}"
+
+
+def nearest(name: object, choices: Iterable[str]) -> str | None:
+    """The choice that `name` most likely stands for: a near spelling, else one that begins or contains it."""
+    if not isinstance(name, str) or not name.strip():
+        return None
+    wanted = name.strip().lower().replace("_", "-")
+    spelled = {choice.lower().replace("_", "-"): choice for choice in choices}
+    close = difflib.get_close_matches(wanted, spelled, n=1, cutoff=0.6)
+    if close:
+        return spelled[close[0]]
+    if len(wanted) < 3:
+        return None
+    return next((choice for key, choice in spelled.items() if wanted in key), None)
+
+
+def nearest_power_of_two(value: int, low: int, high: int) -> int:
+    """The power of two nearest to `value` by ratio, within low..high (both powers of two)."""
+    if value <= low:
+        return low
+    if value >= high:
+        return high
+    return min(high, max(low, 1 << round(math.log2(value))))
+
+
+def did_you_mean(choice: object) -> str:
+    """The hint that proposes `choice`; empty for None."""
+    return "" if choice is None else f"did you mean {show(choice)}?"
+
+
+def choose_from(choices: Sequence[object]) -> str:
+    """The list of what is allowed, as a clause."""
+    return f"choose from {', '.join(map(str, choices))}"
+
+
+def line(problem: Problem) -> str:
+    """One mistake as one line: `field = value (flag): what is wrong; what is allowed; hint`."""
+    where = problem.field
+    if problem.value is not None:
+        # A flag is followed by its value as on the command line, a field as in the file.
+        where += f" {show(problem.value)}" if where.startswith("--") else f" = {show(problem.value)}"
+    if problem.flag:
+        where += f" ({problem.flag})"
+    said = f"{problem.message}; {problem.hint}" if problem.hint else problem.message
+    return f"{where}: {said}"
+
+
+def config_error(problems: Sequence[Problem]) -> ConfigError:
+    """The error that reports all `problems`, one per line."""
+    return ConfigError("\n".join(map(line, problems)), problems)

@@ -11,7 +11,6 @@ import math
 import os
 import pickle
 import re
-import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pimkv.errors import InvalidArgument, TraceError
 from pimkv.workload import MAX_STEP, MAX_TOKENS, Requests, draw_arrivals, read_trace, traces
 
@@ -667,10 +667,3 @@ def test_real_traces_equal_a_plain_reading(shared_traces: Path, name: str) -> No
         rows = [(int(r[keys[0]]), int(r[keys[1]])) for r in csv.DictReader(io.StringIO(text))]
     requests = read(shared_traces / name)
     assert list(zip(requests.prompt.tolist(), requests.output.tolist(), strict=True)) == rows
-
-
-def test_the_largest_real_trace_reads_in_a_second(shared_traces: Path) -> None:
-    path = shared_traces / "sharegpt_v3_firstturn.csv.gz"
-    begin = time.process_time()
-    read(path)
-    assert time.process_time() - begin < 1.0

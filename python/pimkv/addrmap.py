@@ -2,7 +2,7 @@
 
 A map string lists the fields of a burst number, most significant first: `row:* col:* bg:* ba:* ch:* col:L`.
 A width is a number of bits, `*` (the rest of the field, once per field) or, for `col` only, `L` (the bursts
-of one cache line). After `;` come hash terms: `ba^row:2` replaces ba by ba XOR (row >> 2), kept to ba's width.
+of one cache line). After `;` come hash terms: `ba^row:2` replaces ba by ba XOR (row >> 2), in ba's width.
 A field may occur in several segments, the rightmost with its lowest bits.
 
 Deliberately only text in, text out: decoding addresses is the business of the address map itself.
@@ -87,7 +87,7 @@ def map_mistakes(text: str, bits: Mapping[str, int | None], line_bits: int | Non
 
 
 def expand_map(text: str, bits: Mapping[str, int], line_bits: int, shard_bits: int = 0) -> str:
-    """The explicit form of a good map string: every width a number, segments and hashes without bits left out.
+    """The explicit form of a good map string: widths as numbers, segments and hashes without bits left out.
 
     `bits` and `line_bits` as in `map_mistakes`, for the whole device; `shard_bits` are then taken off the top
     of the channel field, so that the string describes one shard.
@@ -157,7 +157,7 @@ def _parse_segment(word: str, parsed: _Parsed) -> None:
     wrong = "has no width" if not colon or not width else f"has width {show(width)}"
     parsed.mistakes.append(
         MapMistake(
-            f'segment {show(word)} {wrong}; a width is a number of bits from 1, or "*" for the rest of the field'
+            f'segment {show(word)} {wrong}; a width is 1 bit or more, or "*" for the rest of the field'
         )
     )
     parsed.spoilt.add(field)
@@ -194,15 +194,19 @@ def _coverage(
     count = _counted(field, segments, line_bits or 0)
     if count == needed or (count < needed and "*" in own):
         return []
-    of = f"{needed} bits ({ORIGIN[field]} = {2**needed})"
+    of = f"{_bits(needed)} ({ORIGIN[field]} = {2**needed})"
     if not own:
         return [MapMistake(f"field {field} is missing; it needs {of}; write {field}:{needed} or {field}:*")]
     change = f"{needed - count} missing" if count < needed else f"{count - needed} too many"
-    return [MapMistake(f"field {field} has {count} bits, {change}; it needs {of}")]
+    return [MapMistake(f"field {field} has {_bits(count)}, {change}; it needs {of}")]
 
 
 def _counted(field: str, segments: list[_Segment], line_bits: int) -> int:
     return sum(_fixed(segment, line_bits) for segment in segments if segment.field == field)
+
+
+def _bits(count: int) -> str:
+    return "1 bit" if count == 1 else f"{count} bits"
 
 
 def _fixed(segment: _Segment, line_bits: int) -> int:

@@ -14,7 +14,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pimkv.errors import ConfigError
+from pimkv.errors import Problem
+from pimkv.wording import choose_from, config_error
 
 Ints = npt.NDArray[np.int64]
 
@@ -24,10 +25,10 @@ NAMES = ("rust", "reference")
 class AddressMap(Protocol):
     """A bit-field address map over burst numbers (DESIGN: host maps of the published study)."""
 
-    def decode(self, bursts: Ints, /) -> tuple[Ints, Ints, Ints, Ints]:
+    def decode(self, bursts: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """Burst numbers -> (channel, flat bank, row, column)."""
 
-    def encode(self, channel: Ints, bank: Ints, row: Ints, column: Ints, /) -> Ints:
+    def encode(self, channel: Ints, bank: Ints, row: Ints, column: Ints) -> Ints:
         """(channel, flat bank, row, column) -> burst numbers, the inverse of `decode`."""
 
 
@@ -91,6 +92,6 @@ class Backend:
 def choose(name: str) -> Backend:
     """The backend called `name`, "rust" or "reference"; `ConfigError` for any other."""
     if name not in NAMES:
-        raise ConfigError(f"backend = {name!r}: allowed {', '.join(NAMES)}")
+        raise config_error([Problem("backend", name, choose_from(NAMES), flag="--backend")])
     module = import_module("pimkv._pimkv" if name == "rust" else "pimkv.reference")
     return Backend(name, module.AddressMap, module.BlockManager, module.Scorer)

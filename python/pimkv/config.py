@@ -1,9 +1,9 @@
 """What is simulated: the validated, frozen config, the one home of every option, its default and its range.
 
 `load` turns plain tables into a `Config` or reports every mistake at once; building `Config` or one of its
-sections in Python checks the same. A `Config` that exists is valid: presets are filled in, values given beside
-a preset's name win, and the options fit together. What the simulator computes with (shards taken off, sizes
-multiplied out) is in `Geometry`.
+sections in Python checks the same. A `Config` that exists is valid: presets are filled in, values given
+beside a preset's name win, and the options fit together. What the simulator computes with (shards taken
+off, sizes multiplied out) is in `Geometry`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, SerializeAsAny
 
 from pimkv.config_checks import check_config
+from pimkv.derived import MOST_BLOCK_TOKENS, MOST_SHARDS, Geometry, explicit_map, geometry
 from pimkv.errors import Problem
-from pimkv.geometry import MOST_BLOCK_TOKENS, Geometry, explicit_map, geometry
 from pimkv.presets import presets
 from pimkv.section import PowerOfTwo, PresetSection, Report, Section, fill, from_preset
 from pimkv.toml_io import parse_set, read_toml, write_toml
@@ -138,9 +138,7 @@ class Dram(PresetSection):
 class Layout(Section):
     """How KV blocks lie in the memory."""
 
-    addrmap: Annotated[str, Field(min_length=1, description="named address map, or a map string")] = (
-        "host-cacheline"
-    )
+    addrmap: Annotated[str, Field(description="named address map, or a map string")] = "host-cacheline"
     kv_layout: Annotated[
         Literal["merged-token", "published-split"],
         Field(description="K and V of each token together, or the published proxy that halves a token"),
@@ -150,7 +148,11 @@ class Layout(Section):
     ] = 16
     kv_shards: Annotated[
         int,
-        Field(ge=1, le=1024, description="shards of KV heads and channels; a power of two that divides both"),
+        Field(
+            ge=1,
+            le=MOST_SHARDS,
+            description="shards of KV heads and channels; a power of two that divides both",
+        ),
     ] = 1
 
 
@@ -201,9 +203,7 @@ class Scoring(Section):
         Field(description="group within windows of bursts, or strictly in order"),
     ] = "window"
     window: Annotated[int, Field(ge=1, le=65536, description="bursts of a window, per channel")] = 64
-    sample_every: Annotated[int, Field(ge=1, le=_COUNT, description="decode steps from sample to sample")] = (
-        16
-    )
+    sample_every: Annotated[int, Field(ge=1, le=_COUNT, description="decode steps between samples")] = 16
     sample_seqs: Annotated[
         int, Field(ge=1, le=_COUNT, description="sequences measured per sample, at most")
     ] = 8
@@ -232,8 +232,8 @@ def load(
     """The config that nested tables describe; what they leave out comes from presets and defaults.
 
     `sources` maps field paths ("scheduler.max_batch") to where the caller set them ("--max-batch"), for
-    messages. `problems` are mistakes found on the way here (`ConfigError.problems` of `parse_set`, say), to be
-    reported with the rest. Raises ConfigError with every mistake, one per line, `problems` first.
+    messages. `problems` are mistakes found on the way here (`ConfigError.problems` of `parse_set`, say), to
+    be reported with the rest. Raises ConfigError with every mistake, one per line, `problems` first.
     """
     report = Report(Config, sources=sources, problems=problems)
     if not isinstance(data, Mapping):
@@ -250,8 +250,8 @@ def load(
 def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with `overrides` laid over it, table by table; neither is changed.
 
-    An override that names another preset takes along the values of `base` that only repeat the old one, so
-    that a resolved config can change its DRAM; values of `base` that differ from its preset stay.
+    An override that names a preset drops the values of `base` that only repeat its old preset, so that a
+    resolved config can change its DRAM or model; values of `base` that differ from its preset stay.
     A table over something that is no table leaves the latter, for `load` to refuse.
     """
     merged = copy.deepcopy(dict(base))

@@ -1,17 +1,20 @@
 """The checks of a config that take more than one field: each reports on one field and names the others.
 
-A check is skipped where it would build on a field already reported, so that one slip is one line.
+A check is skipped where it would build on a field already reported, so that one slip is one line. Where only
+a preset's name was refused, a mistake that every preset would show is still reported.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
 from pimkv import presets
 from pimkv.addrmap import map_mistakes
-from pimkv.geometry import (
+from pimkv.derived import (
     MOST_BLOCK_TOKENS,
+    MOST_SHARDS,
     block_tokens,
     capacity_bytes,
     line_bits,
@@ -20,11 +23,12 @@ from pimkv.geometry import (
     region_bytes,
     token_bytes,
 )
-from pimkv.wording import choose_from, did_you_mean, nearest
+from pimkv.wording import choose_from, did_you_mean, nearest, show
 
 if TYPE_CHECKING:
     from pimkv.config import Config
-    from pimkv.section import Report
+    from pimkv.errors import Problem
+    from pimkv.section import Report, Section
 
 _MODEL = ("model.kv_heads", "model.head_dim", "model.dtype_bytes")
 _REGION = ("dram.channels", "dram.bank_groups", "dram.banks_per_group", "dram.row_bytes")
@@ -41,6 +45,54 @@ _MAP_SIZES = {
 
 def check_config(config: Config, report: Report) -> None:
     """Report every mistake of `config` that no single field shows."""
+    _check_all(config, report)
+    refused = [name for name in ("model", "dram") if not report.sure(f"{name}.preset")]
+    if refused:
+        _check_with_every_preset(config, refused, report)
+
+
+def _check_with_every_preset(config: Config, refused: list[str], report: Report) -> None:
+    """Report what is wrong whichever presets the `refused` names stand for, worded for the likeliest."""
+    names = {name: _likeliest_first(name, report) for name in refused}
+    found: list[dict[str, list[Problem]]] = []
+    for combination in itertools.product(*names.values()):
+        assumed = dict(zip(refused, combination, strict=True))
+        trial = report.trial([f"{name}.{field}" for name in refused for field in _fields(config, name)])
+        _check_all(config.model_copy(update=_sections(config, assumed, report)), trial)
+        by_field: dict[str, list[Problem]] = {}
+        for problem in trial.problems:
+            by_field.setdefault(problem.field, []).append(problem)
+        found.append(by_field)
+    likeliest = " and ".join(f"{name}.preset = {show(choices[0])}" for name, choices in names.items())
+    for field, problems in found[0].items():
+        if report.sure(field) and all(field in by_field for by_field in found):
+            for problem in problems:
+                message = f"{problem.message}; taken with {likeliest}, but wrong with every preset"
+                report.add(field, problem.value, message, problem.hint)
+
+
+def _likeliest_first(name: str, report: Report) -> list[str]:
+    names = list(presets.usable(name))
+    given = next((problem.value for problem in report.problems if problem.field == f"{name}.preset"), None)
+    likely = nearest(given, names)
+    return sorted(names, key=lambda choice: choice != likely)
+
+
+def _fields(config: Config, name: str) -> list[str]:
+    return list(type(getattr(config, name)).model_fields)
+
+
+def _sections(config: Config, assumed: dict[str, str], report: Report) -> dict[str, Section]:
+    """The sections of `config` with the assumed presets, and beside them the values that were given."""
+    sections = {}
+    for name, preset in assumed.items():
+        section: Section = getattr(config, name)
+        given = {field: value for field, value in section if report.sure(f"{name}.{field}")}
+        sections[name] = type(section)(**{**given, "preset": preset})
+    return sections
+
+
+def _check_all(config: Config, report: Report) -> None:
     _check_model(config, report)
     _check_dram(config, report)
     _check_addrmap(config, report)
@@ -52,9 +104,6 @@ def check_config(config: Config, report: Report) -> None:
 
 def _check_model(config: Config, report: Report) -> None:
     model = config.model
-    if report.sure("model.preset") and (reason := presets.needs("model", model.preset)):
-        report.add("model.preset", model.preset, f"{reason}; {choose_from(presets.usable('model'))}")
-        report.doubt(f"model.{name}" for name in type(model).model_fields)
     if report.sure("model.query_heads", "model.kv_heads") and model.query_heads % model.kv_heads:
         message = f"must be a multiple of model.kv_heads = {model.kv_heads}, whose queries share each KV head"
         up = -(-model.query_heads // model.kv_heads) * model.kv_heads
@@ -100,7 +149,7 @@ def _check_shards(config: Config, report: Report) -> None:
     divided = {name: size for name, size in sizes.items() if report.sure(name)}
     fitting = [
         power
-        for power in (1 << exponent for exponent in range(11))
+        for power in (1 << exponent for exponent in range(MOST_SHARDS.bit_length()))
         if all(size % power == 0 for size in divided.values())
     ]
     if shards in fitting:
@@ -108,7 +157,7 @@ def _check_shards(config: Config, report: Report) -> None:
     faults = ["is not a power of two"] if shards & (shards - 1) else []
     faults += [f"does not divide {name} = {size}" for name, size in divided.items() if size % shards]
     best = min(fitting, key=lambda power: abs(math.log2(power / shards)))
-    report.add(field, shards, f"{' and '.join(faults)}; {choose_from(fitting)}", did_you_mean(best))
+    report.add(field, shards, f"{', '.join(faults)}; {choose_from(fitting)}", did_you_mean(best))
 
 
 def _check_token(config: Config, report: Report) -> None:
@@ -120,8 +169,8 @@ def _check_token(config: Config, report: Report) -> None:
         # Each element of head_dim adds token / dim bytes; enough of them make whole bursts.
         step = burst // math.gcd(burst, token // dim)
         up = -(-dim // step) * step
-        message = f"{_token_words(config)}, not a multiple of dram.burst_bytes = {burst}; a multiple of {step} would be"
-        report.add("model.head_dim", dim, message, did_you_mean(up))
+        wrong = f"{_token_words(config)}, not whole bursts of dram.burst_bytes = {burst}"
+        report.add("model.head_dim", dim, f"{wrong}; must be a multiple of {step}", did_you_mean(up))
 
 
 def _check_block(config: Config, report: Report) -> None:
@@ -133,7 +182,7 @@ def _check_block(config: Config, report: Report) -> None:
         wanted = max(1, region // token)
         if region % token == 0 and wanted <= MOST_BLOCK_TOKENS:
             return
-        wrong = f"a region of {region} bytes is no whole number, up to {MOST_BLOCK_TOKENS}, of {token}-byte tokens"
+        wrong = f"a region of {region} bytes is not 1 to {MOST_BLOCK_TOKENS} whole tokens of {token} bytes"
     else:
         wanted, block = tokens, tokens * token
         if region % block == 0 or block % region == 0:
@@ -179,9 +228,9 @@ def _check_pool(config: Config, report: Report) -> None:
 def _token_words(config: Config) -> str:
     """How the bytes of a token come about."""
     model, layout = config.model, config.layout
-    words = f"2 (K and V) x {model.kv_heads} KV heads x {model.head_dim} elements x {model.dtype_bytes} bytes"
+    words = f"2 x kv_heads {model.kv_heads} x head_dim {model.head_dim} x dtype_bytes {model.dtype_bytes}"
     if layout.kv_shards > 1:
-        words += f" / {layout.kv_shards} shards"
+        words += f" / kv_shards {layout.kv_shards}"
     if layout.kv_layout == "published-split":
         words += " / 2 (published-split)"
     return f"one token takes {words} = {token_bytes(config)} bytes"

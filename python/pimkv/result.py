@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -80,7 +81,7 @@ class Samples:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(COLUMNS)
         for row in zip(*(columns[name].tolist() for name in COLUMNS), strict=True):
-            writer.writerow("" if value != value else value for value in row)
+            writer.writerow(cell(value) for value in row)
         return out.getvalue()
 
 
@@ -115,6 +116,11 @@ class Result:
             write_file(folder / "samples.csv", self.samples.to_csv())
         except OSError as error:
             raise ConfigError(f"out = {str(folder)!r}: {error.strerror} (--out)") from error
+
+
+def cell(value: float) -> float | str:
+    """A CSV cell: empty where a figure is not defined."""
+    return "" if math.isnan(value) else value
 
 
 def dumps(value: object) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pimkv.result import Result
 
 # flag, config field, type, the published default, help
-FLAGS: tuple[tuple[str, str, click.ParamType, Any, str], ...] = (
+FLAGS: tuple[tuple[str, str, click.ParamType[Any], Any, str], ...] = (
     ("--workload", "workload.kind", TEXT, "steady", "What requests arrive."),
     ("--allocator", "allocator.kind", TEXT, "paged", "paged, contiguous, random or pim-aware."),
     ("--dram", "dram.preset", TEXT, "hbm3-pim", "DRAM preset."),
@@ -44,7 +44,7 @@ FLAGS: tuple[tuple[str, str, click.ParamType, Any, str], ...] = (
 )
 
 # flag, type, default, choices: of the speculative workload, which is refused for now.
-LATER: tuple[tuple[str, click.ParamType, Any, str], ...] = (
+LATER: tuple[tuple[str, click.ParamType[Any], Any, str], ...] = (
     ("--spec-width", INT, 4, "Branches of a speculation round."),
     ("--spec-depth", INT, 3, "Tokens that a branch drafts."),
     ("--spec-accept", NUMBER, 0.8, "Chance that a drafted token is accepted."),
@@ -73,7 +73,7 @@ def _options(function: Any) -> Any:
 @_options
 @click.option("--out", metavar="FILE.csv", help="Write the samples here, and FILE.csv.meta.json beside it.")
 @click.pass_context
-def main(context: click.Context, out: str | None, **values: Any) -> None:
+def main(context: click.Context, /, out: str | None, **values: Any) -> None:
     """Run one simulation of the published study, with the command line of its own program.
 
     Two defaults differ from `pimkv run`: --addrmap host-centric and --requests 2000.
@@ -101,9 +101,7 @@ def _load(context: click.Context, values: dict[str, Any]) -> Any:
     for flag, *_ in LATER:
         name = flag.removeprefix("--").replace("-", "_")
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            problems.append(
-                f"{name} = {values[name]!r}: speculative decoding is not supported yet ({flag})"
-            )
+            problems.append(f"{name} = {values[name]!r}: speculative decoding is not supported yet ({flag})")
     try:
         config = load(given, sources={field: flag for flag, field, *_ in FLAGS})
     except ConfigError as error:
@@ -115,7 +113,7 @@ def _load(context: click.Context, values: dict[str, Any]) -> Any:
 
 def _write(result: Result, path: Path) -> None:
     from pimkv.errors import ConfigError
-    from pimkv.result import dumps, write_file
+    from pimkv.result import cell, dumps, write_file
 
     columns = result.samples.columns()
     out = io.StringIO()
@@ -123,8 +121,8 @@ def _write(result: Result, path: Path) -> None:
     fixed = (result.config.workload.kind, result.config.allocator.kind, result.config.layout.addrmap)
     writer.writerow(("workload", "allocator", "addrmap", *PUBLISHED_COLUMNS))
     for row in zip(*(columns[name].tolist() for name in OURS), strict=True):
-        cells = (f"{v:.8g}" if isinstance(v, float) and not math.isnan(v) else v for v in row)
-        writer.writerow((*fixed, *("" if v != v else v for v in cells)))
+        cells = (f"{v:.8g}" if isinstance(v, float) and not math.isnan(v) else cell(v) for v in row)
+        writer.writerow((*fixed, *cells))
     try:
         write_file(path, out.getvalue())
         write_file(path.with_name(path.name + ".meta.json"), dumps(result.report()) + "\n")

@@ -12,7 +12,15 @@ from pydantic.fields import FieldInfo
 
 from pimkv import presets
 from pimkv.errors import Problem
-from pimkv.wording import choose_from, config_error, did_you_mean, kind_of, nearest, nearest_power_of_two
+from pimkv.wording import (
+    choose_from,
+    config_error,
+    did_you_mean,
+    kind_of,
+    nearest,
+    nearest_power_of_two,
+    show_key,
+)
 
 
 def _power_of_two(value: int) -> int:
@@ -37,6 +45,7 @@ class Report:
     ) -> None:
         self.root = root
         self.problems = list(problems)
+        self._earlier = len(self.problems)
         self._sources = sources or {}
         self._doubtful: set[str] = set()
 
@@ -53,10 +62,24 @@ class Report:
         """Whether none of these fields is in doubt."""
         return self._doubtful.isdisjoint(fields)
 
+    def trial(self, trusted: Iterable[str]) -> Report:
+        """An empty report for checks that build on the `trusted` fields, but for those reported themselves."""
+        accused = {problem.field for problem in self.problems}
+        trial = Report(self.root)
+        trial.doubt(self._doubtful - (set(trusted) - accused))
+        return trial
+
     def finish(self) -> None:
-        """Raise ConfigError with every mistake reported, if there is any."""
-        if self.problems:
-            raise config_error(self.problems)
+        """Raise ConfigError with every mistake reported, if there is any, in the order of the config."""
+        if not self.problems:
+            return
+        order = {field: rank for rank, field in enumerate(_paths(self.root, ""))}
+        # A key that does not exist comes with its table, before the keys that do.
+        own = sorted(
+            self.problems[self._earlier :],
+            key=lambda problem: order.get(problem.field, order.get(problem.field.rpartition(".")[0], -1)),
+        )
+        raise config_error([*self.problems[: self._earlier], *own])
 
 
 def _tidy_schema(schema: dict[str, Any], cls: type[Any]) -> None:
@@ -105,6 +128,11 @@ class Section(BaseModel):
         return get_args(annotation) if get_origin(annotation) is Literal else ()
 
     @classmethod
+    def why_not(cls, name: str, value: object) -> str | None:
+        """Why a field refuses a value that does exist, where there is more to say than "unknown"."""
+        return None
+
+    @classmethod
     def resolved(cls, given: dict[str, Any]) -> dict[str, Any]:
         """`given` with the values filled in that come from elsewhere than the field defaults."""
         return given
@@ -122,13 +150,17 @@ class PresetSection(Section):
     @field_validator("preset")
     @classmethod
     def _exists(cls, name: str) -> str:
-        if not presets.known(cls.kind, name):
-            raise ValueError("unknown preset")
+        if name not in presets.usable(cls.kind):
+            raise ValueError("no such preset, or none that can be run")
         return name
 
     @classmethod
     def choices(cls, name: str) -> tuple[str, ...]:
         return presets.usable(cls.kind) if name == "preset" else super().choices(name)
+
+    @classmethod
+    def why_not(cls, name: str, value: object) -> str | None:
+        return presets.needs(cls.kind, value) if name == "preset" else None
 
     @classmethod
     def resolved(cls, given: dict[str, Any]) -> dict[str, Any]:
@@ -165,7 +197,8 @@ def fill(section: Section, data: Mapping[Any, Any], path: str, report: Report) -
                 name = str(item["loc"][0])
                 if name not in given:
                     raise  # a preset or a default of ours is broken: nothing the caller can mend
-                _refuse_value(cls, name, path, given.pop(name), item["type"], report)
+                problem = _value_problem(cls, name, given.pop(name), item["type"])
+                report.add(f"{path}{name}", *problem)
                 preset_refused |= name == "preset"
     if preset_refused:
         report.doubt(f"{path}{name}" for name in fields if name not in given)
@@ -198,7 +231,12 @@ def _refuse_key(cls: type[Section], path: str, key: object, value: object, repor
         meant = [known for known in everywhere if known.rpartition(".")[2] == guess]
     known_keys = choose_from(own) if own else "this table takes none"
     names = " or ".join(f'"{known}"' for known in meant)
-    report.add(f"{path}{key}", value, f"unknown key; {known_keys}", f"did you mean {names}?" if meant else "")
+    report.add(
+        f"{path}{show_key(key)}",
+        value,
+        f"unknown key; {known_keys}",
+        f"did you mean {names}?" if meant else "",
+    )
 
 
 def _paths(cls: type[Section], path: str) -> Iterator[str]:
@@ -220,19 +258,23 @@ _WRONG = {
 }
 
 
-def _refuse_value(
-    cls: type[Section], name: str, path: str, value: object, reason: str, report: Report
-) -> None:
-    """Report a value that its own field refuses; `reason` is pydantic's name for what is wrong."""
+def _value_problem(cls: type[Section], name: str, value: object, reason: str) -> tuple[object, str, str]:
+    """Value, message and hint for what its own field refuses; `reason` is pydantic's word for why."""
     choices = cls.choices(name)
     if choices:
         wrong = "unknown" if isinstance(value, str) else f"is {kind_of(value)}"
-        message, hint = f"{wrong}; {choose_from(choices)}", did_you_mean(nearest(value, choices))
+        hint = did_you_mean(nearest(value, choices))
+        if known := cls.why_not(name, value):
+            wrong, hint = known, ""
+        message = f"{wrong}; {choose_from(choices)}"
     else:
         limits = _Limits(cls.model_fields[name])
-        message = f"{_WRONG.get(reason, f'is {kind_of(value)}')}; must be {limits.words}"
+        wrong = _WRONG.get(reason, f"is {kind_of(value)}")
+        if reason == "float_type" and type(value) is int:
+            wrong = "is too large"  # integers do for floats, unless they leave their range
+        message = f"{wrong}; must be {limits.words}"
         hint = did_you_mean(limits.nearest(value))
-    report.add(f"{path}{name}", value, message, hint)
+    return value, message, hint
 
 
 class _Limits:
@@ -244,9 +286,9 @@ class _Limits:
         self._type = next(member for member in members if member is not NoneType)
         self._optional = NoneType in members
         rules = field.metadata
-        self._low = next((rule.ge for rule in rules if isinstance(rule, Ge)), None)
-        self._above = next((rule.gt for rule in rules if isinstance(rule, Gt)), None)
-        self._high = next((rule.le for rule in rules if isinstance(rule, Le)), None)
+        self._low: Any = next((rule.ge for rule in rules if isinstance(rule, Ge)), None)
+        self._above: Any = next((rule.gt for rule in rules if isinstance(rule, Gt)), None)
+        self._high: Any = next((rule.le for rule in rules if isinstance(rule, Le)), None)
         self._power = any(isinstance(rule, AfterValidator) for rule in rules)
 
     @property
@@ -256,9 +298,9 @@ class _Limits:
         if self._power:
             words = "a power of two"
         if self._above is not None:
-            words += f" above {self._above}"
+            words += f" above {self._above:g}"
         elif self._low is not None:
-            words += f" from {self._low} to {self._high}" if self._high is not None else f" from {self._low}"
+            words += f" from {self._low:.15g} to {self._high:.15g}"
         return f"{words}, or left out" if self._optional else words
 
     def nearest(self, value: object) -> int | None:

@@ -27,10 +27,11 @@ def requests_of(config: Config) -> Requests:
             w.trace,
             step_ms=w.step_ms,
             requests=w.request_limit,
-            arrival_rate=w.rate,
+            arrival_rate=w.arrival_rate,
             seed=config.seed,
         )
-    return synthetic.steady(w.request_limit, config.seed, w.rate)
+    rate = {} if w.arrival_rate is None else {"arrival_rate": w.arrival_rate}
+    return synthetic.SYNTHETIC[w.kind](w.request_limit, config.seed, **rate)
 
 
 def pool_blocks(config: Config, requests: Requests) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pimkv.errors import ConfigError, Problem
-from pimkv.wording import config_error
+from pimkv.wording import config_error, show
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -45,7 +45,8 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _unreadable(path: Path, message: str) -> ConfigError:
-    return config_error([Problem(str(path), None, message)])
+    name = str(path)
+    return config_error([Problem(name if name.isprintable() else show(name), None, message)])
 
 
 def parse_set(text: str) -> dict[str, Any]:

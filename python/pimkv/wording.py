@@ -6,45 +6,60 @@ import datetime
 import difflib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from pimkv.errors import ConfigError, Problem
 
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN = 100  # characters of a value that a message repeats; a map string fits
 
 
 def show(value: object) -> str:
     """`value` as TOML would write it, on one line, shortened in the middle when it is long."""
-    text = _toml_like(value).encode("utf-8", "backslashreplace").decode()
+    # What no terminal shows as it is (control and bidirectional characters, lone surrogates) is escaped.
+    text = "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in _toml_like(value)
+    )
     if len(text) <= _SHOWN:
         return text
     return f"{text[: _SHOWN - 20]} ... {text[-15:]}"
 
 
+def show_key(key: object) -> str:
+    """A key as TOML would write it: bare where it can be, else quoted."""
+    return key if isinstance(key, str) and _BARE_KEY.fullmatch(key) else show(key)
+
+
 def _toml_like(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        # Python refuses to print integers of more than 4,300 decimal digits; hexadecimal always works.
-        return str(value) if value.bit_length() <= 128 else hex(value)
-    if isinstance(value, float):
-        return float.__repr__(value)
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
     # Only the outermost level is written out: a message is no place for a document.
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {_leaf(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{show_key(key)} = {_leaf(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_leaf, value)) + "]"
-    return " ".join(str(value).split())
+    return _leaf(value)
 
 
 def _leaf(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "{...}" if value else "{}"
-    if isinstance(value, list | tuple):
-        return "[...]" if value else "[]"
-    return _toml_like(value)
+    match value:
+        case Mapping():
+            text = "{...}" if value else "{}"
+        case list() | tuple():
+            text = "[...]" if value else "[]"
+        case bool():
+            text = "true" if value else "false"
+        case int():
+            # Python refuses to print integers of more than 4,300 digits; hexadecimal always works.
+            text = str(value) if value.bit_length() <= 128 else hex(value)
+        case float():
+            text = float.__repr__(value)
+        case str():
+            text = json.dumps(value, ensure_ascii=False)
+        case datetime.date() | datetime.time():
+            text = str(value)
+        case _:
+            text = " ".join(repr(value).split())
+    return text
 
 
 def kind_of(value: object) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from pimkv.cli.options import (
+    Given,
     backend_option,
     config_options,
     json_option,
-    load,
     logging_to_stderr,
     progress,
     quiet_option,
@@ -37,7 +36,7 @@ DEFAULT_ALLOCATORS = "paged,pim-aware"
 @json_option
 @quiet_option
 def command(
-    given: dict[str, Any],
+    given: Given,
     allocators: tuple[str, ...],
     backend: str,
     out: str | None,
@@ -48,7 +47,6 @@ def command(
 
     Ratios are against the first allocator of the list.
     """
-    from pimkv.config import merge
     from pimkv.errors import ConfigError
     from pimkv.report.tables import compare_json, compare_table
     from pimkv.simulation import Simulation, requests_of
@@ -60,7 +58,7 @@ def command(
     problems: dict[str, None] = {}
     for name in names:
         try:
-            configs.append(load(merge(given, {"allocator": {"kind": name}})))
+            configs.append(given.load({"allocator": {"kind": name}}, backend=backend))
         except ConfigError as error:
             # Mistakes in what the allocators share come once, not once per allocator.
             problems |= dict.fromkeys(str(error).splitlines())

@@ -7,17 +7,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pimkv.errors import ConfigError, InvalidArgument, PimkvError, TraceError
+from pimkv.errors import ConfigError, InvalidArgument, PimkvError, Problem, TraceError
 
 if TYPE_CHECKING:
     from pimkv.config import Config
 
+    _ParamType = click.ParamType[Any]
+else:
+    # Not every supported click can subscript it when the program runs.
+    _ParamType = click.ParamType
 
-class Number(click.ParamType):
+
+class Number(_ParamType):
     """Leaves judging to the config, so that all mistakes of a command line come in one report."""
 
     def __init__(self, kind: type[int] | type[float]) -> None:
@@ -47,14 +53,22 @@ class ConfigOption(click.Option):
         record = super().get_help_record(ctx)
         if record is None:
             return None
+        from typing import get_args
+
         from pimkv.config import Config
 
-        default = functools.reduce(getattr, self.field.split("."), Config())
-        return record if default is None else (record[0], f"{record[1]}  [default: {default}]")
+        *sections, name = self.field.split(".")
+        section: Any = functools.reduce(getattr, sections, Config())
+        default = getattr(section, name)
+        choices = " | ".join(
+            c for c in get_args(type(section).model_fields[name].annotation) if isinstance(c, str)
+        )
+        facts = [choices] * bool(choices) + [f"default: {default}"] * (default is not None)
+        return record[0], "  ".join([record[1], *(f"[{fact}]" for fact in facts)])
 
 
 # flag, config field, type, help
-FLAGS: tuple[tuple[str, str, click.ParamType, str], ...] = (
+FLAGS: tuple[tuple[str, str, click.ParamType[Any], str], ...] = (
     ("--workload", "workload.kind", TEXT, "What requests arrive."),
     ("--trace", "workload.trace", TEXT, "Requests from a CSV or JSONL file (.gz too) instead."),
     ("--step-ms", "workload.step_ms", NUMBER, "Milliseconds of a trace's time per decode step."),
@@ -62,9 +76,9 @@ FLAGS: tuple[tuple[str, str, click.ParamType, str], ...] = (
     ("--arrival-rate", "workload.arrival_rate", NUMBER, "Requests per decode step, drawn."),
     ("--seed", "seed", INT, "Seed of all random draws."),
     ("--allocator", "allocator.kind", TEXT, "Allocation policy."),
-    ("--dram", "dram.preset", TEXT, "DRAM preset."),
+    ("--dram", "dram.preset", TEXT, "DRAM preset (pimkv presets dram)."),
     ("--addrmap", "layout.addrmap", TEXT, 'Address map preset, or a map such as "row:14 col:4 bg:2 ba:2 ch:5 col:1".'),
-    ("--model", "model.preset", TEXT, "Model preset."),
+    ("--model", "model.preset", TEXT, "Model preset (pimkv presets model)."),
     ("--kv-layout", "layout.kv_layout", TEXT, "How K and V lie in a block."),
     ("--kv-shards", "layout.kv_shards", INT, "Split KV heads over this many groups of channels."),
     ("--block-tokens", "layout.block_tokens", INT, "Tokens per block; 0 takes one region's worth."),
@@ -83,11 +97,16 @@ def _name(flag: str) -> str:
     return flag.removeprefix("--").replace("-", "_")
 
 
-def config_options(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds the flags of `FLAGS`, --config and --set to a command, which receives one dict, `given`."""
+def config_options(
+    *, sections: tuple[str, ...] = (), without: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds the flags of `FLAGS`, --config and --set to a command, which receives one `Given`.
+
+    `sections` keeps only the flags of these sections of the config, `without` leaves flags out.
+    """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        flags = [f for f in FLAGS if f[0] not in without]
+        flags = [f for f in FLAGS if f[0] not in without and (not sections or f[1].split(".")[0] in sections)]
 
         @functools.wraps(function)
         def command(**arguments: Any) -> Any:
@@ -116,17 +135,46 @@ def config_options(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., 
     return decorate
 
 
-def gather(file: str | None, values: dict[str, Any], assignments: tuple[str, ...]) -> dict[str, Any]:
-    """One config dict: the file, over it the flags that were given, over them --set."""
+@dataclass(frozen=True)
+class Given:
+    """What a command line asks for: nested tables, and the mistakes found while reading them."""
+
+    tables: dict[str, Any]
+    problems: tuple[Problem, ...] = ()
+
+    def load(self, *overrides: dict[str, Any], backend: str = "rust") -> Config:
+        """The validated config, with `overrides` over it; every mistake in one report, with flags' names."""
+        from pimkv.backend import choose
+        from pimkv.config import load, merge
+
+        problems = list(self.problems)
+        try:
+            choose(backend)
+        except ConfigError as error:
+            problems += error.problems
+        tables = functools.reduce(merge, overrides, self.tables)
+        return load(tables, sources={field: flag for flag, field, *_ in FLAGS}, problems=problems)
+
+
+def gather(file: str | None, values: dict[str, Any], assignments: tuple[str, ...]) -> Given:
+    """The file, over it the flags that were given, over them --set."""
     from pimkv.config import merge, parse_set, read_toml
 
-    given: dict[str, Any] = read_toml(file) if file is not None else {}
+    tables: dict[str, Any] = {}
+    problems: list[Problem] = []
+    readers: list[Callable[[], dict[str, Any]]] = []
+    if file is not None:
+        readers.append(functools.partial(read_toml, file))
     for flag, field, *_ in FLAGS:
         if values.get(flag) is not None:
-            given = merge(given, nest(field, values[flag]))
-    for assignment in assignments:
-        given = merge(given, parse_set(assignment))
-    return given
+            readers.append(functools.partial(nest, field, values[flag]))
+    readers += [functools.partial(parse_set, assignment) for assignment in assignments]
+    for read in readers:
+        try:
+            tables = merge(tables, read())
+        except ConfigError as error:
+            problems += error.problems
+    return Given(tables, tuple(problems))
 
 
 def nest(field: str, value: Any) -> dict[str, Any]:
@@ -137,13 +185,6 @@ def nest(field: str, value: Any) -> dict[str, Any]:
     return nested
 
 
-def load(given: dict[str, Any]) -> Config:
-    """The validated config; mistakes are reported with the flags' names."""
-    from pimkv.config import load as load_config
-
-    return load_config(given, sources={field: flag for flag, field, *_ in FLAGS})
-
-
 def reports_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     """Turns what pimkv raises into a message on stderr: exit 2 for a bad request, 1 for a failed run."""
 
@@ -152,7 +193,9 @@ def reports_errors(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*args, **kwargs)
         except (ConfigError, TraceError, InvalidArgument) as error:
-            click.echo(f"{_program()}: {error}", err=True)
+            mistakes = str(error).splitlines()
+            head = f"{_program()}: " + (f"{len(mistakes)} mistakes\n  " if len(mistakes) > 1 else "")
+            click.echo(head + "\n  ".join(mistakes), err=True)
             raise click.exceptions.Exit(2) from None
         except PimkvError as error:
             click.echo(f"{_program()}: the run failed: {error}", err=True)
@@ -169,7 +212,11 @@ def _program() -> str:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 quiet_option = click.option("--quiet", is_flag=True, help="No progress bar and no log.")
 backend_option = click.option(
-    "--backend", default="rust", show_default=True, metavar="NAME", help="rust, or reference: the Python twins."
+    "--backend",
+    default="rust",
+    show_default=True,
+    metavar="NAME",
+    help="rust, or reference: the Python twins.",
 )
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from pimkv.cli.options import (
+    Given,
     backend_option,
     config_options,
     json_option,
-    load,
     logging_to_stderr,
     progress,
     quiet_option,
@@ -26,9 +25,9 @@ from pimkv.cli.options import (
 @click.option("--out", metavar="DIR", help="Write config.toml, summary.json and samples.csv here.")
 @json_option
 @quiet_option
-def command(given: dict[str, Any], backend: str, out: str | None, as_json: bool, quiet: bool) -> None:
+def command(given: Given, backend: str, out: str | None, as_json: bool, quiet: bool) -> None:
     """Run one simulation and print its figures."""
-    config = load(given)
+    config = given.load(backend=backend)
 
     from pimkv.report.tables import run_table
     from pimkv.simulation import Simulation

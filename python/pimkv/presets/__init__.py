@@ -32,10 +32,10 @@ def values(kind: str, name: str) -> dict[str, Any]:
     return {key: value for key, value in _read(kind)[name].items() if key not in {"note", "needs"}}
 
 
-def needs(kind: str, name: str) -> str | None:
-    """Why this preset cannot be run yet, or None."""
-    reason = _read(kind)[name].get("needs")
-    return None if reason is None else str(reason)
+def needs(kind: str, name: object) -> str | None:
+    """Why the preset of this name cannot be run yet; None when it can, or there is none."""
+    entry = _read(kind).get(name, {}) if isinstance(name, str) else {}
+    return entry.get("needs")
 
 
 def usable(kind: str) -> tuple[str, ...]:

@@ -67,7 +67,11 @@ def run_table(result: Result) -> str:
         ("row-hit rate M1", figure(published["m1"], 4), figure(exact["m1"], 4)),
         ("bank use M2", figure(published["m2"], 4), figure(exact["m2"], 4)),
         ("bandwidth M3, GB/s", figure(published["m3_gbps"], 1), figure(exact["m3_gbps"], 1)),
-        ("  of the ideal", percent(published["m3_gbps"], result.config), percent(exact["m3_gbps"], result.config)),
+        (
+            "  of the ideal",
+            percent(published["m3_gbps"], result.config),
+            percent(exact["m3_gbps"], result.config),
+        ),
         ("time per sequence M4, ns", figure(published["m4_ns"], 1), ""),
         ("region spread", figure(placement["region_spread"], 2), ""),
         ("adjacent blocks", figure(placement["adjacent"], 4), ""),
@@ -121,7 +125,18 @@ def compare_table(results: Sequence[Result]) -> str:
             percent(e["m3_gbps"], result.config),
         ))  # fmt: skip
     counts: list[Row] = [
-        ("allocator", "steps", "pool", "peak live", "allocated", "adjacent", "runs", "M4 ns", "preempted", "dropped")
+        (
+            "allocator",
+            "steps",
+            "pool",
+            "peak live",
+            "allocated",
+            "adjacent",
+            "runs",
+            "M4 ns",
+            "preempted",
+            "dropped",
+        )
     ]
     for result in results:
         s, where = result.summary, result.summary["placement"]
@@ -195,13 +210,16 @@ def derived(config: Config) -> dict[str, Any]:
     }
 
 
-def derive_table(config: Config) -> str:
+def derive_one(config: Config) -> str:
     """Region and block sizes of a model on a DRAM, and the block sizes that fit it."""
     d = derived(config)
     rows = [
         ("bytes per token, one layer", f"{d['bytes_per_token']:,} B"),
         ("block", f"{d['block_tokens']} tokens = {size(d['block_bytes'])}"),
-        ("region (one row index in every bank)", f"{size(d['region_bytes'])} = {d['region_tokens']:,} tokens"),
+        (
+            "region (one row index in every bank)",
+            f"{size(d['region_bytes'])} = {d['region_tokens']:,} tokens",
+        ),
         ("blocks per region", f"{d['blocks_per_region']:,}"),
         ("regions per block", f"{d['regions_per_block']:,}"),
         ("regions in the DRAM", f"{d['regions']:,}"),
@@ -212,9 +230,19 @@ def derive_table(config: Config) -> str:
     return "\n".join([head, "", *aligned(rows, left=2), "", f"  address map  {d['addrmap']}"])
 
 
-def derive_json(config: Config) -> str:
-    """`derived` as JSON."""
-    return dumps(derived(config))
+def derive_table(entries: Sequence[dict[str, Any]]) -> str:
+    """One line per model, DRAM and block size; what is refused says why below."""
+    rows: list[Row] = [("model", "DRAM", "block", "bytes", "region", "blocks/region", "blocks in the DRAM")]
+    notes: dict[str, None] = {}
+    for e in entries:
+        names = (str(e["model"]), str(e["dram"]), str(e["block_tokens"]))
+        if "refused" in e:
+            rows.append((*names, "-", "-", "refused", "-"))
+            notes |= dict.fromkeys(e["refused"].splitlines())
+        else:
+            numbers = (f"{e['blocks_per_region']:,}", f"{e['capacity_blocks']:,}")
+            rows.append((*names, size(e["block_bytes"]), size(e["region_bytes"]), *numbers))
+    return "\n".join([*aligned(rows, left=2), *([""] if notes else []), *(f"  {note}" for note in notes)])
 
 
 def presets_table(chosen: dict[str, dict[str, dict[str, Any]]]) -> str:

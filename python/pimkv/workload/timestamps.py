@@ -79,7 +79,7 @@ def exact_step(step_ms: float) -> Fraction:
 
 
 def to_steps(ticks: Sequence[int], per_second: int, step_ms: Fraction) -> npt.NDArray[np.int64]:
-    """Decode steps of ascending `ticks`, shape (n,): floor of the time since the first, in steps of `step_ms`.
+    """Decode steps of ascending `ticks`, shape (n,): the time since the first in whole steps of `step_ms`.
 
     Raises `TraceError` where the last lies beyond `MAX_STEP`.
     """

@@ -10,7 +10,7 @@ pub enum Error {
     #[error("block {0} is already free: it can be given back only once")]
     DoubleFree(BlockId),
     /// A block id that the pool does not have.
-    #[error("block {block} is not one of the pool's: allowed 0 to {}", blocks - 1)]
+    #[error("block {block} is not one of the pool's: allowed 0 <= block < {blocks}")]
     ForeignBlock {
         /// The id as it was passed.
         block: i64,

@@ -3,6 +3,8 @@
 //! Every block in use has a count of the tables (and prefix pins) that hold it; it goes back to the
 //! policy when the last one lets go. Running out of blocks is an answer, not an error.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::alloc::{self, Policy};
@@ -27,6 +29,13 @@ struct Edits {
     before: u64,
     first: usize,
     observed: bool,
+}
+
+/// A stamp that no table of any manager has had: a scorer that goes from one manager to another must not
+/// take the one's sequence 7 for the other's. Stamps are only ever compared for equality.
+fn fresh_stamp() -> u64 {
+    static STAMPS: AtomicU64 = AtomicU64::new(1);
+    STAMPS.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Table {
@@ -66,8 +75,6 @@ pub struct BlockManager {
     tables: FxHashMap<SeqId, Table>,
     live: u32,
     allocated: u64,
-    /// Stamps given out to tables.
-    stamps: u64,
 }
 
 impl BlockManager {
@@ -84,7 +91,6 @@ impl BlockManager {
             tables: FxHashMap::default(),
             live: 0,
             allocated: 0,
-            stamps: 0,
         })
     }
 
@@ -177,8 +183,7 @@ impl BlockManager {
         let mut table = Table { tokens, ..Table::default() };
         table.blocks.reserve(need as usize + 1);
         self.fill(&mut table, seq.into(), need);
-        self.stamps += 1;
-        table.edits.stamp = self.stamps;
+        table.edits.stamp = fresh_stamp();
         self.tables.insert(seq, table);
         Ok(true)
     }

@@ -12,6 +12,9 @@ use crate::grouper::{Coalesce, Stream, Tally};
 use crate::manager::BlockManager;
 use crate::{BlockId, SeqId};
 
+/// Largest granule, in bursts: bounds the memory of a scorer whatever the size of its tokens.
+const MAX_GRANULE: u64 = 1 << 12;
+
 /// A burst of a granule, relative to the granule's own place (XOR).
 #[derive(Clone, Copy, Debug)]
 struct Step {
@@ -43,7 +46,7 @@ pub struct Scorer {
     coalesce: Coalesce,
     block_bursts: u64,
     token_bursts: u64,
-    /// Bursts of the largest aligned run that every token is made of; a power of two.
+    /// Bursts of the largest aligned run, up to [`MAX_GRANULE`], that every token is made of; a power of two.
     granule: u64,
     /// Channel bits inside a granule: channels that differ only in them are alike.
     alike: u32,
@@ -75,11 +78,15 @@ impl Scorer {
                 format!("a multiple of token_bytes, {token_bytes}"),
             ));
         }
+        if block_bytes / burst > map.geometry().bursts() {
+            let size = u128::from(map.geometry().bursts()) * u128::from(burst);
+            return Err(Error::invalid("block_bytes", block_bytes, format!("at most the DRAM, {size}")));
+        }
         if coalesce == Coalesce::Window(0) {
             return Err(Error::invalid("window", 0, "1 burst and up, or in order"));
         }
         let token_bursts = token_bytes / burst;
-        let granule = (1 << token_bursts.trailing_zeros()).min(map.geometry().bursts());
+        let granule = (1 << token_bursts.trailing_zeros()).min(MAX_GRANULE);
         let alike = map.alike_channels(u64::ilog2(granule));
         let mut steps = vec![Vec::new(); alike as usize + 1];
         for burst in 0..granule {
@@ -137,12 +144,20 @@ impl Scorer {
     }
 
     fn fits(&self, manager: &BlockManager) -> Result<()> {
-        let bursts = u64::from(manager.blocks()) * self.block_bursts;
-        if bursts > self.map.geometry().bursts() {
+        let fit = self.map.geometry().bursts() / self.block_bursts;
+        if u64::from(manager.blocks()) > fit {
             return Err(Error::invalid(
                 "blocks",
                 manager.blocks(),
-                format!("at most {} blocks fit the DRAM", self.map.geometry().bursts() / self.block_bursts),
+                format!("at most {fit} blocks fit the DRAM"),
+            ));
+        }
+        let block_tokens = self.block_bursts / self.token_bursts;
+        if u64::from(manager.block_tokens()) != block_tokens {
+            return Err(Error::invalid(
+                "block_tokens",
+                manager.block_tokens(),
+                format!("the scorer's blocks have {block_tokens}"),
             ));
         }
         Ok(())

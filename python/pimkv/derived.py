@@ -11,8 +11,8 @@ from pimkv.addrmap import expand_map
 if TYPE_CHECKING:
     from pimkv.config import Config
 
-# The largest block, given or worked out from a region.
-MOST_BLOCK_TOKENS = 2**20
+MOST_BLOCK_TOKENS = 2**20  # of a block, given or worked out from a region
+MOST_SHARDS = 2**10
 
 
 @dataclass(frozen=True)

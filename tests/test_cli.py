@@ -274,12 +274,32 @@ def test_the_published_defaults_differ_in_two() -> None:
     assert "0.9703" in out
 
 
-def test_the_published_command_line_refuses_what_is_to_come() -> None:
-    report = refused(module_run("--workload", "spec", "--spec-width", "8", "--allocator", "contiguous"))
-    for word in ("spec", "--spec-width", "contiguous"):
+def test_the_published_commands_of_every_kind(tmp_path: Path) -> None:
+    commands = [
+        "--workload spec --allocator paged --spec-adopt copyback --pim-scratch separate",
+        "--workload spec --allocator pim-aware --spec-adopt copyback --pim-scratch separate --spec-width 2",
+        "--workload prefix --allocator contiguous",
+        "--workload longctx --max-batch 16 --allocator random --addrmap pim-friendly",
+        "--admission vllm --pool-blocks 400 --coalesce inorder --block-tokens 0 --kv-shards 2",
+    ]
+    for command in commands:
+        result = module_run("--requests", "30", *command.split())
+        assert result.exit_code == 0, result.output
+
+
+def test_the_published_command_line_reports_all_mistakes() -> None:
+    report = refused(module_run("--workload", "spek", "--spec-width", "0", "--allocator", "contigous"))
+    for word in ("spek", "--spec-width", "contiguous", "3 mistakes"):
         assert word in report
     assert "--block-tokens" in refused(module_run("--block-tokens", "24"))
-    assert pimkv("run", "--block-tokens", "0", "--requests", "5").exit_code == 0
+    assert "oracle" in refused(module_run("--admission", "vllm", "--allocator", "contiguous"))
+
+
+def test_options_of_an_allocator_that_has_none_are_refused() -> None:
+    report = refused(pimkv("run", "--allocator", "paged", "--pim-plan", "best-fit"))
+    assert "plan" in report
+    # compare gives each allocator the options it knows.
+    assert pimkv("compare", "--requests", "20", "--pim-plan", "best-fit").exit_code == 0
 
 
 def test_no_such_folder_is_a_message(tmp_path: Path) -> None:

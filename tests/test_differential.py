@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pimkv import _pimkv, reference
 from pimkv.errors import DoubleFree, ForeignBlock, PimkvError
 
-KINDS = ["paged", "pim-aware"]
+KINDS = ["paged", "pim-aware", "contiguous", "random"]
 REFUSED = "refused"
 
 
@@ -49,7 +49,7 @@ class Pools(RuleBasedStateMachine):
 
     @initialize(kind=st.sampled_from(KINDS), regions=st.integers(1, 8), per_region=st.integers(1, 8))
     def make(self, kind: str, regions: int, per_region: int) -> None:
-        self.blocks = regions * per_region
+        self.kind, self.blocks = kind, regions * per_region
         self.rust, self.twin = (
             m.Pool(kind, self.blocks, blocks_per_region=per_region) for m in (_pimkv, reference)
         )
@@ -58,8 +58,21 @@ class Pools(RuleBasedStateMachine):
     @rule(owner=st.integers(0, 4), n=st.integers(0, 12))
     def take(self, owner: int, n: int) -> None:
         ids = both(self.rust, self.twin, lambda p: p.take(owner, n))
-        assert len(ids) == min(n, self.blocks - len(self.taken))
-        self.taken += ids
+        if self.kind in ("paged", "pim-aware"):
+            assert len(ids) == min(n, self.blocks - len(self.taken))
+        if ids != REFUSED:
+            assert not set(ids) & set(self.taken)
+            self.taken += ids
+
+    @rule(owner=st.integers(0, 4), n=st.integers(0, 20))
+    def reserve(self, owner: int, n: int) -> None:
+        outcome = both(self.rust, self.twin, lambda p: p.reserve(owner, n))
+        assert (outcome == REFUSED) >= (self.kind != "contiguous")
+
+    @rule(indices=st.lists(st.one_of(st.just(0), st.integers(-1, 64)), max_size=12))
+    def feed(self, indices: list[int]) -> None:
+        outcome = both(self.rust, self.twin, lambda p: p.feed(ints(indices)))
+        assert (outcome == REFUSED) >= (self.kind != "random")
 
     @precondition(lambda self: self.taken)
     @rule(data=st.data())
@@ -83,7 +96,10 @@ class Pools(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         if hasattr(self, "rust"):
-            assert both(self.rust, self.twin, lambda p: p.free_blocks) == self.blocks - len(self.taken)
+            free = both(self.rust, self.twin, lambda p: p.free_blocks)
+            assert free <= self.blocks - len(self.taken)
+            if self.kind != "contiguous":
+                assert free == self.blocks - len(self.taken)
             both(self.rust, self.twin, lambda p: p.check())
 
 
@@ -98,7 +114,7 @@ class Managers(RuleBasedStateMachine):
     )
     def make(self, kind: str, regions: int, block_tokens: int, window: int) -> None:
         sizes = {"channels": 2, "bank_groups": 2, "banks_per_group": 2, "rows": 64, "row_bytes": 128}
-        self.per_region = 4
+        self.per_region, self.blocks = 4, 4 * regions
         block_bytes = 2 * 4 * 128 // self.per_region
         # A token that does not fill its share of the block exactly is not a layout; take one that does.
         token_bytes = 32
@@ -125,9 +141,47 @@ class Managers(RuleBasedStateMachine):
     def live(self) -> list[int]:
         return self.managers[0].sequences().tolist()
 
-    @rule(seq=st.integers(0, 9), tokens=st.integers(0, 60))
-    def admit(self, seq: int, tokens: int) -> None:
-        self.call(lambda m: m.admit(seq, tokens))
+    @rule(
+        seq=st.integers(0, 9),
+        tokens=st.integers(0, 60),
+        more=st.integers(-1, 20),
+        scratch=st.integers(0, 2),
+        prefix=st.one_of(st.none(), st.none(), st.integers(0, 1)),
+    )
+    def admit(self, seq: int, tokens: int, more: int, scratch: int, prefix: int | None) -> None:
+        ask = {"reserve_tokens": max(0, tokens + more), "scratch_blocks": scratch, "prefix": prefix}
+        self.call(lambda m: m.admit(seq, tokens, **ask))
+
+    @rule(key=st.integers(0, 1), blocks=st.integers(0, 3))
+    def pin_prefix(self, key: int, blocks: int) -> None:
+        self.call(lambda m: m.pin_prefix(key, blocks))
+        assert self.call(lambda m: m.prefix_blocks(key)) <= 3
+
+    @rule(indices=st.lists(st.one_of(st.just(0), st.integers(0, 40)), max_size=40))
+    def feed(self, indices: list[int]) -> None:
+        self.call(lambda m: m.feed(ints(indices)))
+
+    @rule(parent=st.integers(0, 9), child=st.integers(0, 9))
+    def fork(self, parent: int, child: int) -> None:
+        self.call(lambda m: m.fork(parent, child))
+
+    @rule(seq=st.integers(0, 9), position=st.integers(0, 60))
+    def write(self, seq: int, position: int) -> None:
+        self.call(lambda m: m.write(seq, position))
+
+    @rule(
+        data=st.data(),
+        width=st.integers(1, 3),
+        depth=st.integers(0, 4),
+        adopt=st.sampled_from(["splice", "copyback"]),
+        separate=st.booleans(),
+    )
+    def speculate(self, data: st.DataObject, width: int, depth: int, adopt: str, separate: bool) -> None:
+        seqs = data.draw(st.permutations(self.live))
+        advances = data.draw(st.lists(st.integers(1, depth + 1), min_size=len(seqs), max_size=len(seqs)))
+        picks = data.draw(st.lists(st.integers(0, width - 1), min_size=len(seqs), max_size=len(seqs)))
+        shape = {"width": width, "depth": depth, "adopt": adopt, "separate": separate}
+        self.call(lambda m: m.speculate(ints(seqs), ints(advances), ints(picks), **shape))
 
     @rule(data=st.data(), n=st.integers(1, 9))
     def grow(self, data: st.DataObject, n: int) -> None:
@@ -138,9 +192,13 @@ class Managers(RuleBasedStateMachine):
     def grow_anything(self, seqs: list[int], tokens: list[int]) -> None:
         self.call(lambda m: m.grow(ints(seqs), ints(tokens)))
 
-    @rule(seqs=st.lists(st.integers(0, 12), max_size=3))
-    def release(self, seqs: list[int]) -> None:
-        self.call(lambda m: m.release(ints(seqs)))
+    @rule(seqs=st.lists(st.integers(0, 12), max_size=3), shuffle=st.booleans(), data=st.data())
+    def release(self, seqs: list[int], shuffle: bool, data: st.DataObject) -> None:
+        order = None
+        if shuffle and set(seqs) <= set(self.live):
+            tables = [range(len(self.managers[0].table(seq))) for seq in seqs]
+            order = ints(i for table in tables for i in data.draw(st.permutations(table)))
+        self.call(lambda m: m.release(ints(seqs), order))
         for scorer in self.scorers:
             scorer.forget(ints(seqs))
 
@@ -155,12 +213,15 @@ class Managers(RuleBasedStateMachine):
     def agrees(self) -> None:
         if not hasattr(self, "managers"):
             return
-        for name in ("free_blocks", "live_blocks", "blocks_allocated"):
+        for name in ("free_blocks", "live_blocks", "blocks_allocated", "cow_copies"):
             self.call(lambda m, name=name: getattr(m, name))
         for seq in self.live:
             self.call(lambda m, seq=seq: m.table(seq))
             self.call(lambda m, seq=seq: m.length(seq))
         self.call(lambda m: m.placement(ints(self.live)))
+        self.call(lambda m: m.copies())
+        for block in range(self.blocks):
+            self.call(lambda m, block=block: m.refcount(block))
         self.call(lambda m: m.check())
 
 
@@ -201,6 +262,10 @@ def test_address_maps_agree(data: st.DataObject) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_refused_give_changes_nothing(module: Any, kind: str) -> None:
     pool = module.Pool(kind, 16, blocks_per_region=4)
+    if kind == "contiguous":
+        assert pool.reserve(1, 6)
+    if kind == "random":
+        pool.feed(ints([0] * 6))
     ids = pool.take(1, 6)
     for bad, error in (
         ([ids[0], ids[0]], DoubleFree),

@@ -47,14 +47,52 @@ class BlockManager(Protocol):
     def blocks_allocated(self) -> int:
         """Blocks handed out since the start."""
 
-    def admit(self, seq: int, tokens: int) -> bool:
+    @property
+    def cow_copies(self) -> int:
+        """Blocks copied on write so far."""
+
+    def admit(
+        self,
+        seq: int,
+        tokens: int,
+        *,
+        prefix: int | None = None,
+        reserve_tokens: int = 0,
+        scratch_blocks: int = 0,
+    ) -> bool:
         """Gives a new sequence blocks for `tokens` tokens; False, nothing changed, if too few are free."""
+
+    def pin_prefix(self, key: int, blocks: int) -> bool:
+        """Takes blocks under a prefix's key, held until the end; False, nothing changed, if too few are free."""
+
+    def prefix_blocks(self, key: int) -> int:
+        """Number of blocks pinned under a key."""
 
     def grow(self, seqs: Ints, tokens: Ints, start: int = 0) -> int:
         """Appends tokens in order from `start`; returns where no block was found, or len(seqs)."""
 
-    def release(self, seqs: Ints) -> None:
-        """Lets go of each sequence's blocks in table order."""
+    def speculate(
+        self,
+        seqs: Ints,
+        advances: Ints,
+        picks: Ints,
+        *,
+        width: int,
+        depth: int,
+        adopt: str,
+        separate: bool,
+        start: int = 0,
+    ) -> tuple[int, Ints, int, int]:
+        """One speculation round per sequence: (done, advanced, stalls, copied tokens)."""
+
+    def feed(self, indices: Ints) -> None:
+        """Appends drawn indices, one per coming take (`random` only)."""
+
+    def release(self, seqs: Ints, order: Ints | None = None) -> None:
+        """Lets go of each sequence's blocks in table order, or in that of its permutation."""
+
+    def length(self, seq: int) -> int:
+        """Tokens of a sequence."""
 
     def table(self, seq: int) -> Ints:
         """Block ids of a sequence, in logical order."""

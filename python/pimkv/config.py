@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, SerializeAsAny
 
@@ -24,15 +24,18 @@ from pimkv.wording import kind_of
 
 __all__ = [
     "Allocator",
+    "AllocatorOptions",
     "Config",
+    "ContiguousOptions",
     "Dram",
     "Geometry",
     "Layout",
     "Model",
-    "PagedOptions",
     "PimAwareOptions",
+    "RandomOptions",
     "Scheduler",
     "Scoring",
+    "Speculation",
     "Workload",
     "dumps_toml",
     "explicit_map",
@@ -52,7 +55,10 @@ _COUNT = 2**31
 class Workload(Section):
     """Which requests arrive, and when."""
 
-    kind: Annotated[Literal["steady"], Field(description="synthetic workload")] = "steady"
+    kind: Annotated[
+        Literal["steady", "longctx", "prefix", "spec"],
+        Field(description="synthetic workload; spec is steady under speculative decoding"),
+    ] = "steady"
     trace: Annotated[
         str | None, Field(min_length=1, description="file with a request trace, in place of `kind`")
     ] = None
@@ -65,7 +71,10 @@ class Workload(Section):
     ] = None
     arrival_rate: Annotated[
         float | None,
-        Field(gt=0, description="requests per decode step; left out: 0.25, or a trace's own time stamps"),
+        Field(
+            gt=0,
+            description="requests per decode step; left out: 0.25 (longctx 0.2), or a trace's own time stamps",
+        ),
     ] = None
 
     @property
@@ -76,7 +85,9 @@ class Workload(Section):
     @property
     def rate(self) -> float | None:
         """Requests per decode step; None for a trace's own time stamps."""
-        return 0.25 if self.arrival_rate is None and self.trace is None else self.arrival_rate
+        if self.arrival_rate is not None or self.trace is not None:
+            return self.arrival_rate
+        return 0.2 if self.kind == "longctx" else 0.25
 
 
 class Model(PresetSection):
@@ -156,38 +167,99 @@ class Layout(Section):
     ] = 1
 
 
-class PagedOptions(Section):
-    """Options of the `paged` allocator: none yet."""
+class Speculation(Section):
+    """A round of speculative decoding (workload `spec`): branches of drafted tokens, one of them adopted."""
+
+    width: Annotated[int, Field(ge=1, le=1024, description="branches of a round")] = 4
+    depth: Annotated[int, Field(ge=0, le=1024, description="drafted tokens of a branch")] = 3
+    accept: Annotated[float, Field(ge=0, le=1, description="chance accept**i that draft i is accepted")] = 0.8
+    adopt: Annotated[
+        Literal["splice", "copyback"],
+        Field(description="the branch's blocks join the table, or its tokens are copied into it"),
+    ] = "splice"
 
 
-class PimAwareOptions(Section):
-    """Options of the `pim-aware` allocator: none yet."""
+class AllocatorOptions(Section):
+    """Options of an allocator that has none, and what a run must know of any: the base of those that have."""
+
+    # The pool is made of whole regions; a request reserves one span; the policy's takes are drawn.
+    regions: ClassVar[bool] = False
+    spans: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
+
+
+class ContiguousOptions(AllocatorOptions):
+    """Options of the `contiguous` allocator: none."""
+
+    spans: ClassVar[bool] = True
+
+
+class RandomOptions(AllocatorOptions):
+    """Options of the `random` allocator: none."""
+
+    draws: ClassVar[bool] = True
+
+
+class PimAwareOptions(AllocatorOptions):
+    """Options of the `pim-aware` allocator."""
+
+    regions: ClassVar[bool] = True
+    scratch: Annotated[
+        Literal["shared", "separate"],
+        Field(description="take branches under the sequence's own key, or under one of their own"),
+    ] = "shared"
+    plan: Annotated[
+        Literal["none", "best-fit"],
+        Field(description="with no empty region, start a request in the tightest region that holds it"),
+    ] = "none"
+    compact: Annotated[
+        float,
+        Field(ge=0, le=1, description="empty regions filled up to this share, block by block; 0: never"),
+    ] = 0.0
 
 
 class Allocator(Section):
     """Which policy hands out blocks."""
 
-    kind: Annotated[Literal["paged", "pim-aware"], Field(description="allocation policy")] = "paged"
-    options: SerializeAsAny[PagedOptions | PimAwareOptions] = Field(
-        default_factory=PagedOptions, description="options of this kind of allocator"
+    kind: Annotated[
+        Literal["paged", "contiguous", "random", "pim-aware"], Field(description="allocation policy")
+    ] = "paged"
+    options: SerializeAsAny[AllocatorOptions] = Field(
+        default_factory=AllocatorOptions, description="options of this kind of allocator"
     )
 
-    _OPTIONS: ClassVar[dict[str, type[Section]]] = {"paged": PagedOptions, "pim-aware": PimAwareOptions}
+    _OPTIONS: ClassVar[dict[str, type[AllocatorOptions]]] = {
+        "contiguous": ContiguousOptions,
+        "random": RandomOptions,
+        "pim-aware": PimAwareOptions,
+    }
+
+    @classmethod
+    def options_of(cls, kind: str) -> tuple[str, ...]:
+        """Names of the options that an allocator has."""
+        return tuple(cls._OPTIONS.get(kind, AllocatorOptions).model_fields)
 
     @classmethod
     def tables(cls, given: dict[str, Any]) -> dict[str, type[Section]]:
         kind = given.get("kind", "paged")
-        if isinstance(kind, str) and kind in cls._OPTIONS:
-            return {"options": cls._OPTIONS[kind]}
+        if isinstance(kind, str) and kind in get_args(cls.model_fields["kind"].annotation):
+            return {"options": cls._OPTIONS.get(kind, AllocatorOptions)}
         # The kind is refused by itself; which options it would take is anyone's guess.
         given.pop("options", None)
-        return {"options": PagedOptions}
+        return {"options": AllocatorOptions}
 
 
 class Scheduler(Section):
     """Who is admitted to the running batch, and how many blocks there are for it."""
 
-    admission: Annotated[Literal["oracle"], Field(description="admission rule")] = "oracle"
+    admission: Annotated[
+        Literal["oracle", "vllm"],
+        Field(description="admit what can reach its final length, or as vLLM v0.2.7 and preempt"),
+    ] = "oracle"
+    free_order: Annotated[
+        Literal["table", "reversed", "shuffled"],
+        Field(description="order in which a table's blocks are freed"),
+    ] = "table"
     max_batch: Annotated[int, Field(ge=1, le=65536, description="running sequences at most")] = 64
     headroom: Annotated[
         float, Field(gt=0, description="automatic pool, as a multiple of what max_batch mean sequences fill")
@@ -219,6 +291,7 @@ class Config(Section):
     dram: Dram = Field(default_factory=Dram, description="memory")
     layout: Layout = Field(default_factory=Layout, description="KV layout")
     allocator: Allocator = Field(default_factory=Allocator, description="allocator")
+    speculation: Speculation = Field(default_factory=Speculation, description="speculative decoding")
     scheduler: Scheduler = Field(default_factory=Scheduler, description="scheduler")
     scoring: Scoring = Field(default_factory=Scoring, description="scoring")
 

@@ -100,6 +100,17 @@ def _check_all(config: Config, report: Report) -> None:
     _check_token(config, report)
     _check_block(config, report)
     _check_pool(config, report)
+    _check_admission(config, report)
+
+
+def _check_admission(config: Config, report: Report) -> None:
+    field = "scheduler.admission"
+    spans = config.allocator.options.spans
+    if report.sure(field, "allocator.kind") and spans and config.scheduler.admission == "vllm":
+        message = (
+            "is not defined for the contiguous allocator, which reserves the final length; choose oracle"
+        )
+        report.add(field, "vllm", message)
 
 
 def _check_model(config: Config, report: Report) -> None:

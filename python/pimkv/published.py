@@ -30,7 +30,9 @@ class Row:
             "workload": {"kind": v["workload"], "requests": int(v["requests"])},
             "model": {"preset": v["model"]},
             "layout": {"kv_layout": v["kv_layout"], "block_tokens": int(v["block_tokens"])},
-            "allocator": {"kind": v["allocator"]},
+            "allocator": {"kind": v["allocator"]}
+            | ({"options": {"scratch": v["scratch"]}} if v["scratch"] else {}),
+            "speculation": {"adopt": v["spec_adopt"]} if v["spec_adopt"] else {},
             "scheduler": {
                 "admission": v["admission"],
                 "max_batch": int(v["max_batch"]),

@@ -14,6 +14,7 @@ from pimkv.cli.options import (
     INT,
     NUMBER,
     TEXT,
+    Given,
     logging_to_stderr,
     nest,
     progress,
@@ -38,18 +39,14 @@ FLAGS: tuple[tuple[str, str, click.ParamType[Any], Any, str], ...] = (
     ("--sample-every", "scoring.sample_every", INT, 16, "Sample every so many steps."),
     ("--sample-seqs", "scoring.sample_seqs", INT, 8, "Sequences per sampled step."),
     ("--kv-shards", "layout.kv_shards", INT, 1, "Groups of channels that KV heads are split over."),
+    ("--spec-width", "speculation.width", INT, 4, "Branches of a speculation round."),
+    ("--spec-depth", "speculation.depth", INT, 3, "Tokens that a branch drafts."),
+    ("--spec-accept", "speculation.accept", NUMBER, 0.8, "Chance that a drafted token is accepted."),
+    ("--spec-adopt", "speculation.adopt", TEXT, "splice", "splice or copyback."),
+    ("--pim-scratch", "allocator.options.scratch", TEXT, "shared", "Key of branches: shared or separate."),
     ("--admission", "scheduler.admission", TEXT, "oracle", "When a request may start."),
     ("--coalesce", "scoring.coalesce", TEXT, "window", "window or inorder."),
     ("--window", "scoring.window", INT, 64, "Bursts per channel that may be reordered."),
-)
-
-# flag, type, default, choices: of the speculative workload, which is refused for now.
-LATER: tuple[tuple[str, click.ParamType[Any], Any, str], ...] = (
-    ("--spec-width", INT, 4, "Branches of a speculation round."),
-    ("--spec-depth", INT, 3, "Tokens that a branch drafts."),
-    ("--spec-accept", NUMBER, 0.8, "Chance that a drafted token is accepted."),
-    ("--spec-adopt", TEXT, "splice", "splice or copyback."),
-    ("--pim-scratch", TEXT, "shared", "Where branches live: shared or separate."),
 )
 
 PUBLISHED_COLUMNS = (
@@ -61,8 +58,6 @@ OURS = ("step", "seq_id", "tokens", "bytes", "commands", "m1", "m2", "m3_gbps", 
 
 
 def _options(function: Any) -> Any:
-    for flag, kind, default, text in reversed(LATER):
-        function = click.option(flag, type=kind, default=default, show_default=True, help=text)(function)
     for flag, _, kind, default, text in reversed(FLAGS):
         function = click.option(flag, type=kind, default=default, show_default=True, help=text)(function)
     return function
@@ -72,13 +67,12 @@ def _options(function: Any) -> Any:
 @reports_errors
 @_options
 @click.option("--out", metavar="FILE.csv", help="Write the samples here, and FILE.csv.meta.json beside it.")
-@click.pass_context
-def main(context: click.Context, /, out: str | None, **values: Any) -> None:
+def main(out: str | None, **values: Any) -> None:
     """Run one simulation of the published study, with the command line of its own program.
 
     Two defaults differ from `pimkv run`: --addrmap host-centric and --requests 2000.
     """
-    config = _load(context, values)
+    config = _given(values).load()
 
     from pimkv.report.tables import run_table
     from pimkv.simulation import Simulation
@@ -90,25 +84,14 @@ def main(context: click.Context, /, out: str | None, **values: Any) -> None:
     click.echo(run_table(result))
 
 
-def _load(context: click.Context, values: dict[str, Any]) -> Any:
-    from pimkv.config import load, merge
-    from pimkv.errors import ConfigError
+def _given(values: dict[str, Any]) -> Given:
+    from pimkv.config import merge
 
-    given: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for flag, field, *_ in FLAGS:
-        given = merge(given, nest(field, values[flag.removeprefix("--").replace("-", "_")]))
-    problems = []
-    for flag, *_ in LATER:
-        name = flag.removeprefix("--").replace("-", "_")
-        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            problems.append(f"{name} = {values[name]!r}: speculative decoding is not supported yet ({flag})")
-    try:
-        config = load(given, sources={field: flag for flag, field, *_ in FLAGS})
-    except ConfigError as error:
-        problems = [str(error), *problems]
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return config
+        tables = merge(tables, nest(field, values[flag.removeprefix("--").replace("-", "_")]))
+    # The published program takes --pim-scratch with any allocator; it means something to one.
+    return Given(tables).for_allocator(values["allocator"])
 
 
 def _write(result: Result, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Continuous batching: admission, growth and release of requests, one decode step after the other.
+"""Continuous batching: admission, growth, preemption and release of requests, one decode step after the other.
 
 The scheduler decides *when*; the block manager decides *where*. Source: the published experiment
 (iteration-level scheduling as in vLLM v0.2.7), order of operations as docs/model.md states it.
@@ -14,17 +14,25 @@ import numpy as np
 
 from pimkv.backend import BlockManager, Ints
 from pimkv.errors import BrokenInvariant
+from pimkv.speculation import Rounds
 from pimkv.workload.table import Requests
+
+FUTILE_ROUNDS = 64
+"""Rounds without a token after which a sequence that has the pool to itself is dropped."""
 
 
 @dataclass(slots=True)
 class Running:
-    """A request that has been taken from the arrivals."""
+    """A request that has been taken from the arrivals; `length` is what it holds or will start with."""
 
     id: int
     length: int
     final: int
     final_blocks: int
+    prefix: int | None
+    # Length when last admitted, and how often in a row it was preempted by itself at that length.
+    start: int = 0
+    futile: int = 0
 
 
 @dataclass
@@ -39,99 +47,226 @@ class Counters:
     preemptions: int = 0
 
 
-Observer = Callable[[int, Ints], None]
+@dataclass(frozen=True)
+class Rules:
+    """How requests are admitted and let go.
+
+    admission: "oracle" (every running sequence can reach its final length) or "vllm" (the prompt fits and
+    `watermark` blocks stay free). spans: a request reserves all it will ever hold, and `scratch_blocks`.
+    prefix_blocks: full blocks of the shared prefix, 0 if nothing can be shared. order: gives the order in
+    which n blocks of a table are freed, None for table order.
+    """
+
+    block_tokens: int
+    max_batch: int
+    admission: str = "oracle"
+    watermark: int = 0
+    spans: bool = False
+    scratch_blocks: int = 0
+    prefix_blocks: int = 0
+    order: Callable[[int], Ints] | None = None
+
+
+class Watcher:
+    """Hears of a run as it goes; each method does nothing unless a subclass wants it."""
+
+    def step(self, step: int, seqs: Ints) -> None:
+        """A decode step is done: the running batch in admission order, finished sequences included."""
+
+    def leave(self, seqs: Ints) -> None:
+        """These sequences' blocks are about to go."""
 
 
 class Scheduler:
     """Runs a request table through a block manager."""
 
     def __init__(
-        self, requests: Requests, manager: BlockManager, *, block_tokens: int, max_batch: int
+        self, requests: Requests, manager: BlockManager, rules: Rules, rounds: Rounds | None = None
     ) -> None:
         self.counters = Counters()
         self._manager = manager
-        self._block_tokens = block_tokens
-        self._max_batch = max_batch
+        self._rules = rules
+        self._rounds = rounds
         self._arrivals = deque(self._request(requests, i) for i in range(len(requests)))
+        self._preempted: deque[Running] = deque()
         self._running: list[Running] = []
-        self._committed = 0
         self._batch = _Batch([])
+        # Blocks that the running sequences have yet to claim until their final length.
+        self._unclaimed = 0
 
     def _request(self, requests: Requests, index: int) -> tuple[int, Running]:
         prompt, final = int(requests.prompt[index]), int(requests.prompt[index] + requests.output[index])
-        return int(requests.arrival[index]), Running(index, prompt, final, self._blocks(final))
+        shares = requests.prefix[index] >= 0 and self._rules.prefix_blocks > 0
+        prefix = int(requests.prefix[index]) if shares else None
+        return int(requests.arrival[index]), Running(index, prompt, final, self._blocks(final), prefix)
 
     def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self._block_tokens)
+        return -(-tokens // self._rules.block_tokens)
 
-    def run(self, observe: Observer, leave: Callable[[Ints], None]) -> Counters:
-        """Steps until every request is done.
-
-        `observe(step, seqs)` sees the batch in admission order between decode and release, finished
-        sequences included; `leave(seqs)` hears of sequences whose blocks are about to go.
-        """
+    def run(self, watcher: Watcher) -> Counters:
+        """Steps until every request is done."""
         step = 0
         counters = self.counters
-        while self._running or self._arrivals:
-            if not self._running:
+        while self._running or self._arrivals or self._preempted:
+            if not self._running and not self._preempted:
                 step = max(step, self._arrivals[0][0])
             self._admit(step)
             if self._running:
-                finished = self._decode()
+                finished = self._decode(watcher)
                 counters.decode_steps += 1
                 counters.peak_live_blocks = max(counters.peak_live_blocks, self._manager.live_blocks)
-                observe(step, self._batch.seqs)
+                if self._running:
+                    watcher.step(step, self._batch.seqs)
                 if finished:
-                    self._release(finished, leave)
+                    self._let_go(finished, watcher)
+                    counters.completed += len(finished)
+                    self._set_running([r for r in self._running if r.length < r.final])
             step += 1
         return counters
 
+    def _set_running(self, running: list[Running]) -> None:
+        self._running = running
+        self._batch = _Batch(running)
+
+    # ---- admission ----
+
     def _admit(self, step: int) -> None:
-        arrivals, before = self._arrivals, len(self._running)
-        while arrivals and arrivals[0][0] <= step and len(self._running) < self._max_batch:
-            request = arrivals[0][1]
+        before = len(self._running)
+        while len(self._running) < self._rules.max_batch:
+            if self._preempted:
+                request = self._preempted[0]
+            elif self._arrivals and self._arrivals[0][0] <= step:
+                request = self._arrivals[0][1]
+            else:
+                break
             if self._place(request):
+                request.start = request.length
                 self._running.append(request)
             elif self._running:
                 break
             else:
                 self.counters.dropped += 1
-            arrivals.popleft()
+            if self._preempted:
+                self._preempted.popleft()
+            else:
+                self._arrivals.popleft()
         if len(self._running) != before:
-            self._batch = _Batch(self._running)
+            self._set_running(self._running)
 
     def _place(self, request: Running) -> bool:
-        """Oracle admission: every running sequence and this one can reach its final length."""
-        if self._manager.free_blocks - self._committed < request.final_blocks:
+        rules, manager = self._rules, self._manager
+        if rules.spans:
+            return self._place_span(request)
+        shared = rules.prefix_blocks if request.prefix is not None else 0
+        pinned = 0 if request.prefix is None else manager.prefix_blocks(request.prefix)
+        # The first sharer asks for the prefix's blocks and for its own.
+        extra = shared - pinned
+        own = (request.final_blocks if rules.admission == "oracle" else self._blocks(request.length)) - shared
+        reserve = self._unclaimed if rules.admission == "oracle" else rules.watermark
+        if manager.free_blocks - reserve < own + extra:
             return False
-        if not self._manager.admit(request.id, request.length):
+        if request.prefix is not None and extra and not manager.pin_prefix(request.prefix, extra):
+            raise BrokenInvariant(f"prefix {request.prefix} was refused blocks that are free")
+        if not manager.admit(request.id, request.length, prefix=request.prefix):
             raise BrokenInvariant(f"request {request.id} was refused blocks that are free")
-        self._committed += request.final_blocks - self._blocks(request.length)
+        self._unclaimed += request.final_blocks - self._blocks(request.length)
         return True
 
-    def _decode(self) -> list[Running]:
-        """Each running sequence appends a token, in admission order; returns the finished ones."""
-        batch = self._batch
-        grown = self._manager.grow(batch.seqs, batch.ones)
-        if grown != len(self._running):
-            raise BrokenInvariant(f"sequence {self._running[grown].id} found no block it was promised")
-        finished = []
-        block_tokens = self._block_tokens
-        for request in self._running:
-            if request.length % block_tokens == 0:
-                self._committed -= 1
-            request.length += 1
-            if request.length == request.final:
-                finished.append(request)
+    def _place_span(self, request: Running) -> bool:
+        """A span for the final length; one that does not fit although enough blocks are free is a failure."""
+        scratch = self._rules.scratch_blocks
+        if self._manager.free_blocks < request.final_blocks + scratch:
+            return False
+        placed = self._manager.admit(
+            request.id, request.length, reserve_tokens=request.final, scratch_blocks=scratch
+        )
+        if placed:
+            self._unclaimed += request.final_blocks - self._blocks(request.length)
+        else:
+            self.counters.admission_failures += 1
+        return placed
+
+    # ---- decode ----
+
+    def _decode(self, watcher: Watcher) -> list[Running]:
+        """Each running sequence appends, in admission order; returns the finished ones in that order."""
+        batch, running = self._batch, list(self._running)
+        finished: list[Running] = []
+        turn = 0
+        while turn < len(running):
+            turn, stuck = self._append(batch, running, turn, finished)
+            if stuck:
+                turn = self._make_room(running, turn, watcher)
+                batch = _Batch(running)
+        if len(running) != len(self._running):
+            self._set_running(running)
         return finished
 
-    def _release(self, finished: list[Running], leave: Callable[[Ints], None]) -> None:
-        seqs = np.array([r.id for r in finished], dtype=np.int64)
-        leave(seqs)
-        self._manager.release(seqs)
-        self.counters.completed += len(finished)
-        self._running = [r for r in self._running if r.length < r.final]
-        self._batch = _Batch(self._running)
+    def _append(
+        self, batch: _Batch, running: list[Running], turn: int, finished: list[Running]
+    ) -> tuple[int, bool]:
+        """Sequences from `turn` on append: whose turn is next, and whether it found no block."""
+        if self._rounds is None:
+            done = self._manager.grow(batch.seqs, batch.ones, turn)
+            for request in running[turn:done]:
+                self._lengthen(request, 1, finished)
+            return done, done < len(running)
+        players = running[turn : turn + self._rounds.batch(len(running) - turn)]
+        seqs = batch.seqs[turn : turn + len(players)]
+        played, advanced = self._rounds.play(seqs, [r.final - r.length for r in players])
+        for request, tokens in zip(players[:played], advanced[:played].tolist(), strict=True):
+            self._lengthen(request, tokens, finished)
+        return turn + played, played < len(players)
+
+    def _lengthen(self, request: Running, tokens: int, finished: list[Running]) -> None:
+        before, block_tokens = request.length - 1, self._rules.block_tokens
+        request.length += tokens
+        self._unclaimed -= (before + tokens) // block_tokens - before // block_tokens
+        if request.length == request.final:
+            finished.append(request)
+
+    def _make_room(self, running: list[Running], stuck: int, watcher: Watcher) -> int:
+        """Preempts the most recently admitted other sequence that has not finished, or the stuck one
+        itself if there is none; returns whose turn is next."""
+        if self._rounds is None and self._rules.admission == "oracle":
+            raise BrokenInvariant(f"sequence {running[stuck].id} found no block it was promised")
+        others = (
+            i for i in reversed(range(len(running))) if i != stuck and running[i].length < running[i].final
+        )
+        index = next(others, stuck)
+        if index == stuck and self._rounds is not None:
+            self._rounds.forget_waiting()
+        victim = running.pop(index)
+        self._let_go([victim], watcher)
+        self._unclaimed -= victim.final_blocks - self._blocks(victim.length)
+        if not running and self._is_hopeless(victim):
+            self.counters.dropped += 1
+        else:
+            self._preempted.appendleft(victim)
+            self.counters.preemptions += 1
+        return stuck - (index < stuck)
+
+    def _is_hopeless(self, request: Running) -> bool:
+        """Whether a sequence that had the pool to itself and appended nothing would go on like this.
+
+        At a block boundary any next token needs the block that is not there. Elsewhere a round that accepts
+        fewer drafts may still fit, so it is tried again, but not for ever.
+        """
+        request.futile = request.futile + 1 if request.length == request.start else 0
+        tries = 1 if request.length % self._rules.block_tokens == 0 else FUTILE_ROUNDS
+        return request.futile >= tries
+
+    # ---- release ----
+
+    def _let_go(self, requests: list[Running], watcher: Watcher) -> None:
+        seqs = np.array([r.id for r in requests], dtype=np.int64)
+        watcher.leave(seqs)
+        order = self._rules.order
+        if order is None:
+            self._manager.release(seqs)
+        else:
+            orders = [order(len(self._manager.table(r.id))) for r in requests]
+            self._manager.release(seqs, np.concatenate(orders))
 
 
 class _Batch:

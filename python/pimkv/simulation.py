@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
-from pimkv import metrics
+from pimkv import metrics, speculation
 from pimkv.backend import Backend, BlockManager, Ints, Scorer, choose
 from pimkv.config import Config, Geometry, explicit_map, geometry
+from pimkv.drawing import DrawingManager
 from pimkv.errors import ConfigError
 from pimkv.result import Result, Samples
-from pimkv.scheduler import Counters, Scheduler
+from pimkv.scheduler import Rules, Scheduler, Watcher
 from pimkv.workload import synthetic, traces
 from pimkv.workload.table import Requests
 
@@ -40,7 +42,7 @@ def pool_blocks(config: Config, requests: Requests) -> int:
     int(headroom * max_batch * blocks of a mean request); `pim-aware` rounds up to whole regions.
     """
     shape = geometry(config)
-    regions = config.allocator.kind == "pim-aware"
+    regions = config.allocator.options.regions
     blocks = config.scheduler.pool_blocks
     if blocks:
         if regions and blocks % shape.blocks_per_region:
@@ -96,46 +98,98 @@ class Simulation:
     def run(self, progress: Progress | None = None) -> Result:
         """Runs to the end. `progress(done, total)` hears of finished requests now and then."""
         started = time.perf_counter()
-        requests, blocks = self.requests, self.pool_blocks
-        shape = geometry(self.config)
-        manager = _manager(self._backend, self.config, shape, blocks)
-        scorer = _scorer(self._backend, self.config, shape)
-        scheduler = Scheduler(
-            requests,
-            manager,
+        config, shape = self.config, geometry(self.config)
+        manager = self._backend.block_manager(
+            config.allocator.kind,
+            self.pool_blocks,
             block_tokens=shape.block_tokens,
-            max_batch=self.config.scheduler.max_batch,
+            blocks_per_region=shape.blocks_per_region,
         )
-        sampler = _Sampler(self.config, manager)
-        scoring_s = 0.0
-
-        def observe(step: int, seqs: Ints) -> None:
-            nonlocal scoring_s
-            begun = time.perf_counter()
-            commands, hits, bursts = scorer.observe(manager, seqs)
-            scoring_s += time.perf_counter() - begun
-            sampler.observe(step, seqs, commands, hits, bursts)
-            if self._check:
-                manager.check()
-            if progress is not None and step % 64 == 0:
-                progress(scheduler.counters.completed, len(requests))
-
-        counters = scheduler.run(observe, scorer.forget)
+        scorer = _scorer(self._backend, config, shape)
+        operated = manager
+        if config.allocator.options.draws:
+            drawing = DrawingManager(manager, block_tokens=shape.block_tokens, seed=config.seed)
+            operated = cast(BlockManager, drawing)
+        rounds = _rounds(config, operated, shape)
+        scheduler = Scheduler(self.requests, operated, self._rules(shape), rounds)
+        watcher = _Watcher(config, shape, manager, scorer)
+        if self._check:
+            watcher.checks.append(manager.check)
         if progress is not None:
-            progress(len(requests), len(requests))
-        summary = _summary(self.config, shape, counters, manager, scorer, sampler.samples, blocks, requests)
-        wall = time.perf_counter() - started
-        timing = {"wall_s": wall, "scoring_s": scoring_s, "backend": self._backend.name}
-        return Result(self.config, summary, sampler.samples, timing)
+            watcher.checks.append(lambda: progress(scheduler.counters.completed, len(self.requests)))
+        counters = scheduler.run(watcher)
+        if progress is not None:
+            progress(len(self.requests), len(self.requests))
+        samples = watcher.samples
+        summary = {
+            "decode_steps": counters.decode_steps,
+            "samples": len(samples),
+            "completed": counters.completed,
+            "dropped": counters.dropped,
+            "skipped_requests": self.requests.skipped,
+            "pool_blocks": self.pool_blocks,
+            "peak_live_blocks": counters.peak_live_blocks,
+            "blocks_allocated": manager.blocks_allocated,
+            "admission_failures": counters.admission_failures,
+            "preemptions": counters.preemptions,
+            "cow_copies": manager.cow_copies,
+            "spec_stalls": rounds.stalls if rounds else 0,
+            "copied_bytes": shape.token_bytes * rounds.copied_tokens if rounds else 0,
+            "published": samples.published(),
+            "exact": metrics.exact(*scorer.totals(), _device(config, shape)),
+            "placement": samples.placement(),
+        }
+        timing = {
+            "wall_s": time.perf_counter() - started,
+            "scoring_s": watcher.scoring_s,
+            "backend": self._backend.name,
+        }
+        return Result(config, summary, samples, timing)
+
+    def _rules(self, shape: Geometry) -> Rules:
+        config, options = self.config, self.config.allocator.options
+        scratch = 0
+        if config.workload.kind == "spec" and options.spans:
+            speculation = _speculation(config)
+            scratch = speculation.width * speculation.blocks_per_branch(shape.block_tokens)
+        return Rules(
+            block_tokens=shape.block_tokens,
+            max_batch=config.scheduler.max_batch,
+            admission=config.scheduler.admission,
+            watermark=int(0.01 * self.pool_blocks),
+            spans=options.spans,
+            scratch_blocks=scratch,
+            prefix_blocks=0 if options.spans else self.requests.prefix_tokens // shape.block_tokens,
+            order=_free_order(config),
+        )
 
 
-def _manager(chosen: Backend, config: Config, shape: Geometry, blocks: int) -> BlockManager:
-    return chosen.block_manager(
-        config.allocator.kind,
-        blocks,
+def _speculation(config: Config) -> speculation.Shape:
+    s, options = config.speculation, config.allocator.options
+    separate = getattr(options, "scratch", "shared") == "separate"
+    return speculation.Shape(s.width, s.depth, s.accept, s.adopt, separate)
+
+
+def _rounds(config: Config, manager: BlockManager, shape: Geometry) -> speculation.Rounds | None:
+    if config.workload.kind != "spec":
+        return None
+    return speculation.Rounds(
+        _speculation(config),
+        manager,
         block_tokens=shape.block_tokens,
-        blocks_per_region=shape.blocks_per_region,
+        seed=config.seed,
+        branches=not config.allocator.options.spans,
     )
+
+
+def _free_order(config: Config) -> Callable[[int], Ints] | None:
+    """The order in which n blocks of a table are freed; `shuffled` draws permutations with seed + 3."""
+    match config.scheduler.free_order:
+        case "reversed":
+            return lambda n: np.arange(n - 1, -1, -1, dtype=np.int64)
+        case "shuffled":
+            return np.random.default_rng(config.seed + 3).permutation
+    return None
 
 
 def _scorer(chosen: Backend, config: Config, shape: Geometry) -> Scorer:
@@ -164,51 +218,32 @@ def _device(config: Config, shape: Geometry) -> metrics.Device:
     )
 
 
-class _Sampler:
-    """The published estimator: a few random sequences of every sample_every-th step."""
+class _Watcher(Watcher):
+    """Scores every step, and keeps the published estimator's samples: a few random sequences of every
+    sample_every-th step, drawn with seed + 1."""
 
-    def __init__(self, config: Config, manager: BlockManager) -> None:
+    def __init__(self, config: Config, shape: Geometry, manager: BlockManager, scorer: Scorer) -> None:
+        self.samples = Samples(shape.token_bytes, shape.blocks_per_region, _device(config, shape))
+        self.scoring_s = 0.0
+        self.checks: list[Callable[[], None]] = []
         self._every = config.scoring.sample_every
         self._most = config.scoring.sample_seqs
         self._rng = np.random.default_rng(config.seed + 1)
         self._manager = manager
-        shape = geometry(config)
-        self.samples = Samples(shape.token_bytes, shape.blocks_per_region, _device(config, shape))
+        self._scorer = scorer
 
-    def observe(self, step: int, seqs: Ints, commands: Ints, hits: Ints, bursts: Ints) -> None:
-        if step % self._every:
-            return
-        drawn = self._rng.choice(len(seqs), size=min(self._most, len(seqs)), replace=False)
-        picked = np.argsort(seqs)[np.sort(drawn)]
-        placement = self._manager.placement(seqs[picked])
-        self.samples.add(step, seqs[picked], commands[picked], hits[picked], bursts[picked], placement)
+    def step(self, step: int, seqs: Ints) -> None:
+        begun = time.perf_counter()
+        scores = self._scorer.observe(self._manager, seqs)
+        self.scoring_s += time.perf_counter() - begun
+        if step % self._every == 0:
+            drawn = self._rng.choice(len(seqs), size=min(self._most, len(seqs)), replace=False)
+            picked = np.argsort(seqs)[np.sort(drawn)]
+            commands, hits, bursts = (column[picked] for column in scores)
+            placement = self._manager.placement(seqs[picked])
+            self.samples.add(step, seqs[picked], commands, hits, bursts, placement)
+        for check in self.checks:
+            check()
 
-
-def _summary(
-    config: Config,
-    shape: Geometry,
-    counters: Counters,
-    manager: BlockManager,
-    scorer: Scorer,
-    samples: Samples,
-    blocks: int,
-    requests: Requests,
-) -> dict[str, object]:
-    return {
-        "decode_steps": counters.decode_steps,
-        "samples": len(samples),
-        "completed": counters.completed,
-        "dropped": counters.dropped,
-        "skipped_requests": requests.skipped,
-        "pool_blocks": blocks,
-        "peak_live_blocks": counters.peak_live_blocks,
-        "blocks_allocated": manager.blocks_allocated,
-        "admission_failures": counters.admission_failures,
-        "preemptions": counters.preemptions,
-        "cow_copies": 0,
-        "spec_stalls": 0,
-        "copied_bytes": 0,
-        "published": samples.published(),
-        "exact": metrics.exact(*scorer.totals(), _device(config, shape)),
-        "placement": samples.placement(),
-    }
+    def leave(self, seqs: Ints) -> None:
+        self._scorer.forget(seqs)

@@ -58,7 +58,7 @@ def command(
     problems: dict[str, None] = {}
     for name in names:
         try:
-            configs.append(given.load({"allocator": {"kind": name}}, backend=backend))
+            configs.append(given.for_allocator(name).load(backend=backend))
         except ConfigError as error:
             # Mistakes in what the allocators share come once, not once per allocator.
             problems |= dict.fromkeys(str(error).splitlines())

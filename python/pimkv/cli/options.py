@@ -55,10 +55,12 @@ class ConfigOption(click.Option):
             return None
         from typing import get_args
 
-        from pimkv.config import Config
+        from pimkv.config import Config, load
 
         *sections, name = self.field.split(".")
-        section: Any = functools.reduce(getattr, sections, Config())
+        # Options of an allocator are those of the one that has them.
+        config = load({"allocator": {"kind": "pim-aware"}}) if "options" in sections else Config()
+        section: Any = functools.reduce(getattr, sections, config)
         default = getattr(section, name)
         choices = " | ".join(
             c for c in get_args(type(section).model_fields[name].annotation) if isinstance(c, str)
@@ -85,7 +87,15 @@ FLAGS: tuple[tuple[str, str, click.ParamType[Any], str], ...] = (
     ("--max-batch", "scheduler.max_batch", INT, "Most sequences running at once."),
     ("--headroom", "scheduler.headroom", NUMBER, "Pool size over max_batch mean requests."),
     ("--pool-blocks", "scheduler.pool_blocks", INT, "Pool size in blocks; 0 sizes it by --headroom."),
+    ("--free-order", "scheduler.free_order", TEXT, "Order in which a table's blocks are freed."),
     ("--admission", "scheduler.admission", TEXT, "When a request may start."),
+    ("--spec-width", "speculation.width", INT, "Branches of a speculation round."),
+    ("--spec-depth", "speculation.depth", INT, "Tokens that a branch drafts."),
+    ("--spec-accept", "speculation.accept", NUMBER, "Chance accept**i that draft i is accepted."),
+    ("--spec-adopt", "speculation.adopt", TEXT, "How the chosen branch joins."),
+    ("--pim-scratch", "allocator.options.scratch", TEXT, "pim-aware: key that branches are taken under."),
+    ("--pim-plan", "allocator.options.plan", TEXT, "pim-aware: where a request starts without an empty region."),
+    ("--pim-compact", "allocator.options.compact", NUMBER, "pim-aware: empty regions filled up to this share."),
     ("--coalesce", "scoring.coalesce", TEXT, "Merge bursts in a window, or inorder."),
     ("--window", "scoring.window", INT, "Bursts per channel that may be reordered."),
     ("--sample-every", "scoring.sample_every", INT, "Published estimator: sample every so many steps."),
@@ -154,6 +164,17 @@ class Given:
             problems += error.problems
         tables = functools.reduce(merge, overrides, self.tables)
         return load(tables, sources={field: flag for flag, field, *_ in FLAGS}, problems=problems)
+
+    def for_allocator(self, kind: str) -> Given:
+        """The same with another allocator, which gets those options that it knows."""
+        from pimkv.config import Allocator, merge
+
+        tables = merge(self.tables, {"allocator": {"kind": kind}})
+        options = tables["allocator"].get("options")
+        if isinstance(options, dict):
+            known = Allocator.options_of(kind)
+            tables["allocator"]["options"] = {k: v for k, v in options.items() if k in known}
+        return Given(tables, self.problems)
 
 
 def gather(file: str | None, values: dict[str, Any], assignments: tuple[str, ...]) -> Given:

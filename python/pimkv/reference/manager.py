@@ -191,13 +191,18 @@ class BlockManager:
     def fork(self, parent: int, child: int) -> None:
         """Give `child` the table and the length of `parent`: one reference more on each block.
 
-        Raises UnknownSequence, DuplicateSequence, and InvalidArgument for `contiguous`, which cannot share.
+        Raises UnknownSequence, DuplicateSequence, and InvalidArgument for `contiguous`, which cannot share, and
+        for a parent whose growth or speculation turn waits for blocks: both would write what it already took.
         """
         child = integer("child", child, 0, MAX_SEQUENCE)
         source = self._known(parent, "parent")
         self._refuse_contiguous("fork")
         if child in self._sequences:
             raise DuplicateSequence(f"child = {child}: already has a table")
+        if source.pending is not None or len(source.blocks) > self._blocks_for(source.length):
+            raise InvalidArgument(
+                f"parent = {parent}: its growth waits for blocks; allowed: a sequence at rest"
+            )
         self._references.update(source.blocks)
         self._sequences[child] = _Sequence(source.length, list(source.blocks))
 

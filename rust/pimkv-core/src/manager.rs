@@ -1,12 +1,18 @@
 //! Block tables and reference counts: the manager owns blocks and asks a policy for ids.
 //!
-//! Every block in use has a count of the tables (and prefix pins) that hold it; it goes back to the
-//! policy when the last one lets go. Running out of blocks is an answer, not an error.
+//! Every block in use has a count of what holds it: tables, prefix pins, and the branches of an open
+//! speculation round. It goes back to the policy when the last one lets go. Running out of blocks is
+//! an answer, not an error; a refused call leaves everything as it was.
 
+mod speculation;
+
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use self::speculation::Turn;
+pub use self::speculation::{Adopt, Round, Speculated};
 use crate::alloc::{self, Policy};
 use crate::error::{Error, Result, ensure};
 use crate::{BlockId, Owner, RegionId, SeqId};
@@ -17,6 +23,10 @@ pub struct Table {
     blocks: Vec<BlockId>,
     tokens: u64,
     edits: Edits,
+    /// A speculation turn that waits for blocks.
+    turn: Option<Box<Turn>>,
+    /// Blocks at the end of a contiguous span that never join the table.
+    scratch: u32,
 }
 
 /// Which leading blocks of a table stand as a scorer last saw them; appending is no edit.
@@ -52,6 +62,30 @@ impl Table {
     }
 }
 
+impl Edits {
+    /// Notes that the table's blocks from `index` on are no longer what they were.
+    fn note(&mut self, index: usize) {
+        if self.observed {
+            *self = Self { stamp: fresh_stamp(), before: self.stamp, first: index, observed: false };
+        } else {
+            self.first = self.first.min(index);
+        }
+    }
+}
+
+/// What a new sequence asks for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Admission {
+    /// Tokens to hold at once.
+    pub tokens: u64,
+    /// A pinned prefix whose blocks come first.
+    pub prefix: Option<u32>,
+    /// Tokens of the span to reserve (policies that reserve).
+    pub reserve_tokens: u64,
+    /// Blocks at the span's end for speculation (policies that reserve).
+    pub scratch_blocks: u32,
+}
+
 /// Where a sequence's blocks lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
@@ -65,16 +99,45 @@ pub struct Placement {
     pub regions: u64,
 }
 
+/// The policy, cloneable.
+struct Picker(Box<dyn Policy>);
+
+impl Clone for Picker {
+    fn clone(&self) -> Self {
+        Self(self.0.boxed())
+    }
+}
+
+impl std::ops::Deref for Picker {
+    type Target = dyn Policy;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl std::ops::DerefMut for Picker {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.0
+    }
+}
+
 /// Owns the pool: tables, reference counts, and the policy that picks ids.
+#[derive(Clone)]
 pub struct BlockManager {
-    policy: Box<dyn Policy>,
+    policy: Picker,
     block_tokens: u32,
     blocks_per_region: u32,
     /// References per block; 0 is free.
     references: Vec<u32>,
     tables: FxHashMap<SeqId, Table>,
+    /// Blocks that a prefix itself holds.
+    prefixes: BTreeMap<u32, Vec<BlockId>>,
     live: u32,
     allocated: u64,
+    cow_copies: u64,
+    /// Block copies (source, target) that an engine has yet to perform.
+    copies: Vec<(BlockId, BlockId)>,
 }
 
 impl BlockManager {
@@ -84,13 +147,16 @@ impl BlockManager {
             return Err(Error::invalid("block_tokens", block_tokens, "allowed 1 and up"));
         }
         Ok(Self {
-            policy: alloc::policy(kind, blocks, blocks_per_region)?,
+            policy: Picker(alloc::policy(kind, blocks, blocks_per_region)?),
             block_tokens,
             blocks_per_region,
             references: vec![0; blocks as usize],
             tables: FxHashMap::default(),
+            prefixes: BTreeMap::new(),
             live: 0,
             allocated: 0,
+            cow_copies: 0,
+            copies: Vec::new(),
         })
     }
 
@@ -137,6 +203,10 @@ impl BlockManager {
         self.tables.get(&seq).ok_or(Error::UnknownSequence(seq))
     }
 
+    fn table_mut(&mut self, seq: SeqId) -> Result<&mut Table> {
+        self.tables.get_mut(&seq).ok_or(Error::UnknownSequence(seq))
+    }
+
     /// How many tables and pins hold the block.
     pub fn references(&self, block: BlockId) -> Result<u32> {
         let foreign = Error::ForeignBlock { block: block.0.into(), blocks: self.blocks() };
@@ -167,25 +237,109 @@ impl BlockManager {
         Ok(())
     }
 
-    /// Gives a new sequence the blocks for its first `tokens` tokens; `false`, with nothing changed,
-    /// if they are not free.
-    pub fn admit(&mut self, seq: SeqId, tokens: u64) -> Result<bool> {
+    /// Runs a call that may fail halfway because indices were not fed, and undoes it then.
+    fn atomically<T>(&mut self, call: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if !self.policy.draws() {
+            return call(self);
+        }
+        let before = self.clone();
+        let answer = call(self);
+        match self.policy.fault() {
+            None => answer,
+            Some(fault) => {
+                *self = before;
+                Err(fault)
+            }
+        }
+    }
+
+    /// Appends drawn indices, one per coming take (policies that draw).
+    pub fn feed(&mut self, indices: &[u32]) -> Result<()> {
+        self.policy.feed(indices)
+    }
+
+    /// Takes blocks under a prefix's key, held by the prefix until the end; `false`, with nothing
+    /// changed, if they are not free.
+    pub fn pin_prefix(&mut self, key: u32, blocks: u32) -> Result<bool> {
+        self.refuse_if_reserving("pin_prefix")?;
+        if self.prefixes.contains_key(&key) {
+            return Err(Error::invalid("key", key, "pinned once; it is"));
+        }
+        if blocks > self.free_blocks() {
+            return Ok(false);
+        }
+        self.atomically(|m| {
+            let pinned = (0..blocks).map_while(|_| m.take(Owner::prefix(key))).collect();
+            m.prefixes.insert(key, pinned);
+            Ok(true)
+        })
+    }
+
+    /// Number of blocks pinned under a key.
+    #[must_use]
+    pub fn prefix_blocks(&self, key: u32) -> u32 {
+        self.prefixes.get(&key).map_or(0, |blocks| blocks.len() as u32)
+    }
+
+    fn refuse_if_reserving(&self, what: &'static str) -> Result<()> {
+        if self.policy.reserves() {
+            return Err(Error::invalid("kind", "contiguous", format!("{what} shares blocks; spans cannot")));
+        }
+        Ok(())
+    }
+
+    /// Gives a new sequence the blocks for its first tokens; `false`, with nothing changed, if they
+    /// are not free.
+    pub fn admit(&mut self, seq: SeqId, ask: &Admission) -> Result<bool> {
         if self.tables.contains_key(&seq) {
             return Err(Error::DuplicateSequence(seq));
         }
-        if tokens == 0 {
-            return Err(Error::invalid("tokens", tokens, "allowed 1 and up"));
+        if ask.tokens == 0 {
+            return Err(Error::invalid("tokens", ask.tokens, "allowed 1 and up"));
         }
-        let need = self.blocks_for(tokens);
-        if need > u64::from(self.free_blocks()) {
+        let need = self.blocks_for(ask.tokens);
+        let mut table = Table { tokens: ask.tokens, ..Table::default() };
+        if let Some(key) = ask.prefix {
+            self.refuse_if_reserving("prefix")?;
+            let unknown = || Error::invalid("prefix", key, "a key that is pinned");
+            let shared = self.prefixes.get(&key).ok_or_else(unknown)?;
+            if need < shared.len() as u64 {
+                let least = format!("at least the {} blocks of the prefix", shared.len());
+                return Err(Error::invalid("tokens", ask.tokens, least));
+            }
+            table.blocks.clone_from(shared);
+        }
+        if self.policy.reserves() {
+            if !self.reserve(seq, ask, need)? {
+                return Ok(false);
+            }
+            table.scratch = ask.scratch_blocks;
+            self.live += table.scratch;
+            self.allocated += u64::from(table.scratch);
+        } else if need - table.blocks.len() as u64 > u64::from(self.free_blocks()) {
             return Ok(false);
         }
-        let mut table = Table { tokens, ..Table::default() };
-        table.blocks.reserve(need as usize + 1);
-        self.fill(&mut table, seq.into(), need);
-        table.edits.stamp = fresh_stamp();
-        self.tables.insert(seq, table);
-        Ok(true)
+        self.atomically(|m| {
+            for block in &table.blocks {
+                m.references[block.index()] += 1;
+            }
+            m.fill(&mut table, seq.into(), need);
+            table.edits.stamp = fresh_stamp();
+            m.tables.insert(seq, table);
+            Ok(true)
+        })
+    }
+
+    fn reserve(&mut self, seq: SeqId, ask: &Admission, need: u64) -> Result<bool> {
+        let span = self.blocks_for(ask.reserve_tokens);
+        if span < need {
+            let least = format!("at least tokens = {}", ask.tokens);
+            return Err(Error::invalid("reserve_tokens", ask.reserve_tokens, least));
+        }
+        match u32::try_from(span) {
+            Ok(span) => self.policy.reserve(seq.into(), span, ask.scratch_blocks),
+            Err(_) => Ok(false),
+        }
     }
 
     /// Takes blocks until the table has `need`; `false` if the pool runs out first.
@@ -215,23 +369,31 @@ impl BlockManager {
                 return Err(Error::invalid("tokens", n, format!("allowed 1 to {MAX_TOKENS}")));
             }
         }
-        for i in start..seqs.len() {
-            if !self.append(seqs[i], tokens[i])? {
-                return Ok(i);
+        self.atomically(|m| {
+            for i in start..seqs.len() {
+                if !m.append(seqs[i], tokens[i])? {
+                    return Ok(i);
+                }
             }
-        }
-        Ok(seqs.len())
+            Ok(seqs.len())
+        })
     }
 
+    /// Appends tokens to one sequence; `false` if it needs a block that it does not find.
     fn append(&mut self, seq: SeqId, tokens: u64) -> Result<bool> {
         let block_tokens = u64::from(self.block_tokens);
         let table = self.tables.get_mut(&seq).ok_or(Error::UnknownSequence(seq))?;
         let length = table.tokens + tokens;
-        if length <= table.blocks.len() as u64 * block_tokens {
+        let first = (table.tokens / block_tokens) as usize;
+        let shared = table.blocks.get(first).is_some_and(|b| self.references[b.index()] > 1);
+        if !shared && length <= table.blocks.len() as u64 * block_tokens {
             table.tokens = length;
             return Ok(true);
         }
-        let mut table = std::mem::take(table);
+        if shared && !self.make_private(seq, first)? {
+            return Ok(false);
+        }
+        let mut table = std::mem::take(self.table_mut(seq)?);
         let filled = self.fill(&mut table, seq.into(), self.blocks_for(length));
         if filled {
             table.tokens = length;
@@ -240,21 +402,119 @@ impl BlockManager {
         Ok(filled)
     }
 
-    /// Lets go of each sequence in turn: its blocks lose a reference in table order, then the
-    /// policy forgets it.
-    pub fn release(&mut self, seqs: &[SeqId]) -> Result<()> {
+    /// Copy-on-write of one block of a table; `false` if there is no block to copy to.
+    fn make_private(&mut self, seq: SeqId, index: usize) -> Result<bool> {
+        let old = self.table(seq)?.blocks[index];
+        if self.references[old.index()] == 1 {
+            return Ok(true);
+        }
+        let Some(new) = self.take(seq.into()) else {
+            return Ok(false);
+        };
+        self.drop_reference(old)?;
+        self.cow_copies += 1;
+        self.copies.push((old, new));
+        let table = self.table_mut(seq)?;
+        table.blocks[index] = new;
+        table.edits.note(index);
+        Ok(true)
+    }
+
+    /// Makes the block that holds token `position` the sequence's own (copy-on-write); `false` if
+    /// there is no block to copy to.
+    pub fn write(&mut self, seq: SeqId, position: u64) -> Result<bool> {
+        let tokens = self.table(seq)?.tokens;
+        if position >= tokens {
+            return Err(Error::invalid("position", position, format!("allowed 0 to {}", tokens - 1)));
+        }
+        let index = (position / u64::from(self.block_tokens)) as usize;
+        self.atomically(|m| m.make_private(seq, index))
+    }
+
+    /// Gives `child` the parent's blocks, each held once more; the first to write one copies it.
+    pub fn fork(&mut self, parent: SeqId, child: SeqId) -> Result<()> {
+        self.refuse_if_reserving("fork")?;
+        let table = self.table(parent)?;
+        if self.tables.contains_key(&child) {
+            return Err(Error::DuplicateSequence(child));
+        }
+        if self.is_growing(table) {
+            // Two sequences would write the blocks that the growth has already taken.
+            return Err(Error::invalid(
+                "parent",
+                parent,
+                "a sequence without a growth that waits for blocks",
+            ));
+        }
+        let (blocks, tokens) = (table.blocks.clone(), table.tokens);
+        for block in &blocks {
+            self.references[block.index()] += 1;
+        }
+        let edits = Edits { stamp: fresh_stamp(), ..Edits::default() };
+        self.tables.insert(child, Table { blocks, tokens, edits, ..Table::default() });
+        Ok(())
+    }
+
+    /// Whether a growth or a speculation turn of the table waits for blocks.
+    fn is_growing(&self, table: &Table) -> bool {
+        table.turn.is_some() || table.blocks.len() as u64 > self.blocks_for(table.tokens)
+    }
+
+    /// The block copies (source, target) recorded since the last call.
+    pub fn take_copies(&mut self) -> Vec<(BlockId, BlockId)> {
+        std::mem::take(&mut self.copies)
+    }
+
+    /// Blocks copied on write so far.
+    #[must_use]
+    pub fn cow_copies(&self) -> u64 {
+        self.cow_copies
+    }
+
+    /// Lets go of each sequence in turn: branches of an open speculation turn first, then its blocks
+    /// in table order, or in the order of its permutation in `orders` (one after the other, each as
+    /// long as its table); then the policy forgets it.
+    pub fn release(&mut self, seqs: &[SeqId], orders: Option<&[usize]>) -> Result<()> {
         let mut distinct = FxHashSet::default();
+        let mut total = 0;
         for &seq in seqs {
-            self.table(seq)?;
+            let blocks = self.table(seq)?.blocks.len();
             if !distinct.insert(seq) {
                 return Err(Error::UnknownSequence(seq));
             }
+            if let Some(order) = orders.and_then(|o| o.get(total..total + blocks)) {
+                let mut sorted = order.to_vec();
+                sorted.sort_unstable();
+                if !sorted.iter().copied().eq(0..blocks) {
+                    return Err(Error::invalid(
+                        "order",
+                        seq,
+                        format!("a permutation of 0 to {blocks} - 1 each"),
+                    ));
+                }
+            }
+            total += blocks;
         }
+        if let Some(orders) = orders.filter(|o| o.len() != total) {
+            return Err(Error::invalid("order", orders.len(), format!("one entry per block, {total}")));
+        }
+        let mut orders = orders;
         for &seq in seqs {
             let table = self.tables.remove(&seq).ok_or(Error::UnknownSequence(seq))?;
-            for block in table.blocks {
+            for block in table.turn.into_iter().flat_map(|turn| turn.into_branches()) {
                 self.drop_reference(block)?;
             }
+            if let Some((order, rest)) = orders.map(|o| o.split_at(table.blocks.len())) {
+                orders = Some(rest);
+                for &index in order {
+                    self.drop_reference(table.blocks[index])?;
+                }
+            } else {
+                for block in table.blocks {
+                    self.drop_reference(block)?;
+                }
+            }
+            self.live -= table.scratch;
             self.policy.forget(seq.into());
         }
         Ok(())
@@ -279,7 +539,7 @@ impl BlockManager {
     /// Leading blocks that are as they were when the table's stamp was `seen`, and its stamp now,
     /// which a scorer is taken to have seen from here on.
     pub(crate) fn intact_since(&mut self, seq: SeqId, seen: u64) -> Result<(usize, u64)> {
-        let edits = &mut self.tables.get_mut(&seq).ok_or(Error::UnknownSequence(seq))?.edits;
+        let edits = &mut self.table_mut(seq)?.edits;
         edits.observed = true;
         let intact = match seen {
             0 => 0,
@@ -294,7 +554,9 @@ impl BlockManager {
     pub fn check(&self) -> Result<()> {
         self.policy.check()?;
         let mut held = vec![0_u32; self.references.len()];
-        for block in self.tables.values().flat_map(|t| &t.blocks) {
+        let branches = self.tables.values().filter_map(|t| t.turn.as_deref()).flat_map(Turn::branches);
+        let tables = self.tables.values().flat_map(|t| &t.blocks);
+        for block in tables.chain(self.prefixes.values().flatten()).chain(branches) {
             held[block.index()] += 1;
         }
         for (index, (&held, &counted)) in held.iter().zip(&self.references).enumerate() {
@@ -304,7 +566,8 @@ impl BlockManager {
                 format!("block {block} has {counted} references but the policy disagrees")
             })?;
         }
-        let live = self.references.iter().filter(|&&count| count > 0).count();
+        let scratch = self.tables.values().map(|t| t.scratch as usize).sum::<usize>();
+        let live = self.references.iter().filter(|&&count| count > 0).count() + scratch;
         ensure(live == self.live as usize, || format!("{live} blocks live, counted {}", self.live))?;
         for (seq, table) in &self.tables {
             ensure(self.blocks_for(table.tokens) <= table.blocks.len() as u64, || {

@@ -30,6 +30,16 @@ fn bounded<T: TryFrom<i64>>(name: &'static str, value: i64, allowed: &str) -> Re
     T::try_from(value).map_err(|_| Error::invalid(name, value, allowed))
 }
 
+/// Non-negative numbers out of an int64 array.
+fn counts<T: TryFrom<i64>>(name: &'static str, values: &Ints<'_>, allowed: &str) -> Result<Vec<T>, Error> {
+    values.as_array().iter().map(|&value| bounded(name, value, allowed)).collect()
+}
+
+/// Drawn indices out of an int64 array.
+fn draws(indices: &Ints<'_>) -> Result<Vec<u32>, Error> {
+    counts("indices", indices, "allowed 0 to blocks - 1")
+}
+
 /// The extension module `pimkv._pimkv`.
 #[pymodule]
 mod _pimkv {

@@ -1,17 +1,27 @@
 //! `BlockManager`: block tables over a policy.
 
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods};
-use pimkv_core::manager;
+use pimkv_core::manager::{self, Admission, Adopt, Round};
 use pimkv_core::{BlockId, Error};
 use pyo3::prelude::*;
 
 use crate::errors::Result;
-use crate::{IntArray, Ints, bounded, seq_id, seq_ids};
+use crate::{IntArray, Ints, bounded, counts, draws, seq_id, seq_ids};
 
 /// Owns the blocks of a pool: one block table per sequence, reference counts, one policy.
 #[pyclass(module = "pimkv._pimkv")]
 pub(crate) struct BlockManager {
     pub(crate) inner: manager::BlockManager,
+}
+
+fn prefix_key(key: i64) -> std::result::Result<u32, Error> {
+    bounded("prefix", key, "allowed 0 to 4294967295")
+}
+
+/// A two-dimensional array of `rows` rows.
+fn reshaped(py: Python<'_>, flat: Vec<i64>, rows: usize, columns: usize) -> Result<Bound<'_, PyArray2<i64>>> {
+    let array = flat.into_pyarray(py).reshape([rows, columns]);
+    Ok(array.map_err(|e| Error::BrokenInvariant(e.to_string()))?)
 }
 
 #[pymethods]
@@ -44,25 +54,114 @@ impl BlockManager {
         self.inner.blocks_allocated()
     }
 
+    /// Blocks copied on write so far.
+    #[getter]
+    fn cow_copies(&self) -> u64 {
+        self.inner.cow_copies()
+    }
+
     /// Gives a new sequence blocks for `tokens` tokens; False, with nothing changed, if too few are free.
-    fn admit(&mut self, seq: i64, tokens: i64) -> Result<bool> {
-        let tokens = bounded("tokens", tokens, "allowed 1 and up")?;
-        Ok(self.inner.admit(seq_id(seq)?, tokens)?)
+    #[pyo3(signature = (seq, tokens, *, prefix = None, reserve_tokens = 0, scratch_blocks = 0))]
+    fn admit(
+        &mut self,
+        seq: i64,
+        tokens: i64,
+        prefix: Option<i64>,
+        reserve_tokens: i64,
+        scratch_blocks: i64,
+    ) -> Result<bool> {
+        let ask = Admission {
+            tokens: bounded("tokens", tokens, "allowed 1 and up")?,
+            prefix: prefix.map(prefix_key).transpose()?,
+            reserve_tokens: bounded("reserve_tokens", reserve_tokens, "allowed 0 and up")?,
+            scratch_blocks: bounded("scratch_blocks", scratch_blocks, "allowed 0 to 4294967295")?,
+        };
+        Ok(self.inner.admit(seq_id(seq)?, &ask)?)
+    }
+
+    /// Takes blocks under a prefix's key, held until the end; False, with nothing changed, if too few are free.
+    fn pin_prefix(&mut self, key: i64, blocks: i64) -> Result<bool> {
+        Ok(self.inner.pin_prefix(prefix_key(key)?, bounded("blocks", blocks, "allowed 0 to 4294967295")?)?)
+    }
+
+    /// Number of blocks pinned under a key.
+    fn prefix_blocks(&self, key: i64) -> Result<u32> {
+        Ok(self.inner.prefix_blocks(prefix_key(key)?))
+    }
+
+    /// Gives `child` the parent's blocks; the first of them to write a block copies it.
+    fn fork(&mut self, parent: i64, child: i64) -> Result<()> {
+        Ok(self.inner.fork(seq_id(parent)?, seq_id(child)?)?)
+    }
+
+    /// Makes the block of token `position` the sequence's own; False if there is no block to copy to.
+    fn write(&mut self, seq: i64, position: i64) -> Result<bool> {
+        Ok(self.inner.write(seq_id(seq)?, bounded("position", position, "allowed 0 to length - 1")?)?)
+    }
+
+    /// Block copies (source, target) recorded since the last call.
+    fn copies<'py>(&mut self, py: Python<'py>) -> Result<Bound<'py, PyArray2<i64>>> {
+        let copies = self.inner.take_copies();
+        let flat: Vec<i64> = copies.iter().flat_map(|(src, dst)| [src.0.into(), dst.0.into()]).collect();
+        reshaped(py, flat, copies.len(), 2)
+    }
+
+    /// Appends drawn indices, one per coming take (`random` only).
+    fn feed(&mut self, indices: Ints<'_>) -> Result<()> {
+        Ok(self.inner.feed(&draws(&indices)?)?)
+    }
+
+    /// One speculation round per sequence; returns (done, advanced, stalls, copied tokens).
+    #[pyo3(signature = (seqs, advances, picks, *, width, depth, adopt, separate, start = 0))]
+    #[allow(clippy::too_many_arguments)]
+    fn speculate<'py>(
+        &mut self,
+        py: Python<'py>,
+        seqs: Ints<'_>,
+        advances: Ints<'_>,
+        picks: Ints<'_>,
+        width: i64,
+        depth: i64,
+        adopt: &str,
+        separate: bool,
+        start: i64,
+    ) -> Result<(usize, IntArray<'py>, u64, u64)> {
+        let round = Round {
+            width: bounded("width", width, "allowed 1 to 4294967295")?,
+            depth: bounded("depth", depth, "allowed 0 to 4294967295")?,
+            adopt: match adopt {
+                "splice" => Adopt::Splice,
+                "copyback" => Adopt::CopyBack,
+                _ => {
+                    return Err(
+                        Error::invalid("adopt", format!("{adopt:?}"), "allowed splice, copyback").into()
+                    );
+                }
+            },
+            separate,
+        };
+        let start = bounded("start", start, "allowed 0 to len(seqs)")?;
+        // What was done before `start` is not looked at: its sequences may be gone.
+        let advances = counts("advances", &advances, "allowed 1 to depth + 1")?;
+        let picks = counts("picks", &picks, "allowed 0 to width - 1")?;
+        let done = self.inner.speculate(&seq_ids(&seqs)?, &advances, &picks, &round, start)?;
+        let appended = PyArray1::from_iter(py, done.advanced.iter().map(|n| n.cast_signed()));
+        Ok((done.done, appended, done.stalls, done.copied_tokens))
     }
 
     /// Appends `tokens[i]` tokens to `seqs[i]` from `start` on; returns where it found no block, or len(seqs).
     #[pyo3(signature = (seqs, tokens, start = 0))]
     fn grow(&mut self, seqs: Ints<'_>, tokens: Ints<'_>, start: i64) -> Result<usize> {
         let seqs = seq_ids(&seqs)?;
-        let tokens = tokens.as_array();
-        let tokens = tokens.iter().map(|&n| bounded("tokens", n, "allowed 1 and up"));
-        let tokens = tokens.collect::<std::result::Result<Vec<u64>, _>>()?;
+        let tokens = counts("tokens", &tokens, "allowed 1 and up")?;
         Ok(self.inner.grow(&seqs, &tokens, bounded("start", start, "allowed 0 to len(seqs)")?)?)
     }
 
-    /// Lets go of each sequence's blocks in table order.
-    fn release(&mut self, seqs: Ints<'_>) -> Result<()> {
-        Ok(self.inner.release(&seq_ids(&seqs)?)?)
+    /// Lets go of each sequence's blocks in table order, or in that of its permutation.
+    #[pyo3(signature = (seqs, order = None))]
+    fn release(&mut self, seqs: Ints<'_>, order: Option<Ints<'_>>) -> Result<()> {
+        let order = order.map(|o| counts("order", &o, "allowed 0 to blocks - 1")).transpose()?;
+        Ok(self.inner.release(&seq_ids(&seqs)?, order.as_deref())?)
     }
 
     /// Tokens of a sequence.
@@ -95,8 +194,7 @@ impl BlockManager {
             let p = self.inner.placement(seq)?;
             rows.extend([p.blocks, p.adjacent, p.same_region, p.regions].map(u64::cast_signed));
         }
-        let flat = rows.into_pyarray(py);
-        Ok(flat.reshape([seqs.len(), 4]).map_err(|e| Error::BrokenInvariant(e.to_string()))?)
+        reshaped(py, rows, seqs.len(), 4)
     }
 
     /// Verifies conservation of blocks and every count; raises `BrokenInvariant`.

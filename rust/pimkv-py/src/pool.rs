@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use rustc_hash::FxHashSet;
 
 use crate::errors::Result;
-use crate::{IntArray, Ints, bounded};
+use crate::{IntArray, Ints, bounded, draws};
 
 /// A pool of blocks under one allocation policy.
 #[pyclass(module = "pimkv._pimkv")]
@@ -33,7 +33,13 @@ impl Pool {
     /// Hands up to `n` blocks to `owner`, fewer when the pool runs out.
     fn take<'py>(&mut self, py: Python<'py>, owner: i64, n: i64) -> Result<IntArray<'py>> {
         let (owner, n) = (self::owner(owner)?, bounded::<u64>("n", n, "allowed 0 and up")?);
+        // Only a policy that draws can fail halfway.
+        let before = self.policy.draws().then(|| self.policy.boxed());
         let ids: Vec<i64> = (0..n).map_while(|_| self.policy.take(owner)).map(|b| b.0.into()).collect();
+        if let (Some(fault), Some(before)) = (self.policy.fault(), before) {
+            self.policy = before;
+            return Err(fault.into());
+        }
         Ok(ids.into_pyarray(py))
     }
 
@@ -59,6 +65,16 @@ impl Pool {
     fn forget(&mut self, owner: i64) -> Result<()> {
         self.policy.forget(self::owner(owner)?);
         Ok(())
+    }
+
+    /// Sets a span of `n` blocks aside for the owner (`contiguous` only); False if none is free.
+    fn reserve(&mut self, owner: i64, n: i64) -> Result<bool> {
+        Ok(self.policy.reserve(self::owner(owner)?, bounded("n", n, "allowed 1 to 4294967295")?, 0)?)
+    }
+
+    /// Appends drawn indices, one per coming take (`random` only).
+    fn feed(&mut self, indices: Ints<'_>) -> Result<()> {
+        Ok(self.policy.feed(&draws(&indices)?)?)
     }
 
     /// Blocks that can still be taken.

@@ -33,7 +33,7 @@ impl Policy for Lifo {
     }
 
     fn blocks(&self) -> u32 {
-        self.taken.0.len() as u32
+        self.taken.len()
     }
 
     fn free_blocks(&self) -> u32 {
@@ -46,6 +46,10 @@ impl Policy for Lifo {
 
     fn bookkeeping_bytes(&self) -> usize {
         self.free.capacity() * size_of::<BlockId>() + self.taken.bytes()
+    }
+
+    fn boxed(&self) -> Box<dyn Policy> {
+        Box::new(self.clone())
     }
 
     fn check(&self) -> Result<()> {

@@ -4,7 +4,9 @@
 //! Shared invariants, checked by every `check`: each id is either free or taken, `free_blocks`
 //! counts the free ones, and a refused call changes nothing.
 
+mod contiguous;
 mod lifo;
+mod random;
 mod region_heaps;
 
 use fixedbitset::FixedBitSet;
@@ -12,7 +14,9 @@ use fixedbitset::FixedBitSet;
 use crate::error::{Error, Result, ensure};
 use crate::{BlockId, Owner};
 
+pub use contiguous::Contiguous;
 pub use lifo::Lifo;
+pub use random::Random;
 pub use region_heaps::RegionHeaps;
 
 /// What a block manager asks of an allocator.
@@ -26,6 +30,32 @@ pub trait Policy: Send + Sync {
     /// Drops whatever the policy remembers of `owner` (affinity); its blocks stay taken.
     fn forget(&mut self, _owner: Owner) {}
 
+    /// Whether owners must reserve a span before they take.
+    fn reserves(&self) -> bool {
+        false
+    }
+
+    /// Sets a span aside for the owner: `usable` blocks for its coming takes, then `held_back` ones
+    /// that stay out of use; `false` if none is free.
+    fn reserve(&mut self, _owner: Owner, _usable: u32, _held_back: u32) -> Result<bool> {
+        Err(Error::invalid("kind", "this policy", "only contiguous reserves spans"))
+    }
+
+    /// Whether takes consume indices that are drawn outside and fed in.
+    fn draws(&self) -> bool {
+        false
+    }
+
+    /// Appends indices, one per coming take.
+    fn feed(&mut self, _indices: &[u32]) -> Result<()> {
+        Err(Error::invalid("kind", "this policy", "only random takes indices"))
+    }
+
+    /// Why a take failed although blocks were free (of a policy that draws); clears it.
+    fn fault(&mut self) -> Option<Error> {
+        None
+    }
+
     /// Number of blocks in the pool.
     fn blocks(&self) -> u32;
 
@@ -38,12 +68,22 @@ pub trait Policy: Send + Sync {
     /// Memory of the policy's own structures, in bytes.
     fn bookkeeping_bytes(&self) -> usize;
 
+    /// A copy of the policy in its present state.
+    fn boxed(&self) -> Box<dyn Policy>;
+
     /// Verifies every structure against the others.
     fn check(&self) -> Result<()>;
 }
 
-/// The names under which [`policy`] makes one, as users select them.
-pub const KINDS: &[&str] = &["paged", "pim-aware"];
+type Make = fn(u32, u32) -> Result<Box<dyn Policy>>;
+
+/// Every policy under the name that users select it by, made from blocks and blocks per region.
+const POLICIES: &[(&str, Make)] = &[
+    ("paged", |blocks, _| Ok(Box::new(Lifo::new(blocks)))),
+    ("contiguous", |blocks, _| Ok(Box::new(Contiguous::new(blocks)))),
+    ("random", |blocks, _| Ok(Box::new(Random::new(blocks)))),
+    ("pim-aware", |blocks, region| Ok(Box::new(RegionHeaps::new(blocks, region)?))),
+];
 
 /// Makes the policy that users call `kind` over `blocks` blocks in regions of `blocks_per_region`.
 pub fn policy(kind: &str, blocks: u32, blocks_per_region: u32) -> Result<Box<dyn Policy>> {
@@ -53,11 +93,11 @@ pub fn policy(kind: &str, blocks: u32, blocks_per_region: u32) -> Result<Box<dyn
     if blocks_per_region == 0 {
         return Err(Error::invalid("blocks_per_region", 0, "allowed 1 and up"));
     }
-    match kind {
-        "paged" => Ok(Box::new(Lifo::new(blocks))),
-        "pim-aware" => Ok(Box::new(RegionHeaps::new(blocks, blocks_per_region)?)),
-        _ => Err(Error::invalid("kind", format!("{kind:?}"), format!("allowed {}", KINDS.join(", ")))),
-    }
+    let Some((_, make)) = POLICIES.iter().find(|(name, _)| *name == kind) else {
+        let names: Vec<_> = POLICIES.iter().map(|(name, _)| *name).collect();
+        return Err(Error::invalid("kind", format!("{kind:?}"), format!("allowed {}", names.join(", "))));
+    };
+    make(blocks, blocks_per_region)
 }
 
 /// Largest pool, in blocks.
@@ -86,6 +126,10 @@ impl Taken {
         }
         self.0.remove(block.index());
         Ok(())
+    }
+
+    fn len(&self) -> u32 {
+        self.0.len() as u32
     }
 
     fn contains(&self, block: BlockId) -> bool {

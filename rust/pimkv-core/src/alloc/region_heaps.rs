@@ -114,7 +114,7 @@ impl Policy for RegionHeaps {
     }
 
     fn blocks(&self) -> u32 {
-        self.taken.0.len() as u32
+        self.taken.len()
     }
 
     fn free_blocks(&self) -> u32 {
@@ -132,6 +132,10 @@ impl Policy for RegionHeaps {
             + self.queued.len().div_ceil(8)
             + self.current.capacity() * size_of::<(Owner, RegionId)>()
             + self.taken.bytes()
+    }
+
+    fn boxed(&self) -> Box<dyn Policy> {
+        Box::new(self.clone())
     }
 
     fn check(&self) -> Result<()> {

@@ -102,6 +102,10 @@ impl Policy for Count {
         size_of::<Self>()
     }
 
+    fn boxed(&self) -> Box<dyn Policy> {
+        Box::new(Self { ..*self })
+    }
+
     fn check(&self) -> Result<()> {
         Ok(())
     }

@@ -111,8 +111,9 @@ class Managers(RuleBasedStateMachine):
         regions=st.integers(1, 8),
         block_tokens=st.integers(1, 5),
         window=st.integers(0, 70),
+        best_fit=st.booleans(),
     )
-    def make(self, kind: str, regions: int, block_tokens: int, window: int) -> None:
+    def make(self, kind: str, regions: int, block_tokens: int, window: int, best_fit: bool) -> None:
         sizes = {"channels": 2, "bank_groups": 2, "banks_per_group": 2, "rows": 64, "row_bytes": 128}
         self.per_region, self.blocks = 4, 4 * regions
         block_bytes = 2 * 4 * 128 // self.per_region
@@ -124,7 +125,11 @@ class Managers(RuleBasedStateMachine):
         for module in (_pimkv, reference):
             self.managers.append(
                 module.BlockManager(
-                    kind, 4 * regions, block_tokens=block_tokens, blocks_per_region=self.per_region
+                    kind,
+                    4 * regions,
+                    block_tokens=block_tokens,
+                    blocks_per_region=self.per_region,
+                    best_fit=best_fit,
                 )
             )
             address_map = module.AddressMap(
@@ -156,6 +161,10 @@ class Managers(RuleBasedStateMachine):
     def pin_prefix(self, key: int, blocks: int) -> None:
         self.call(lambda m: m.pin_prefix(key, blocks))
         assert self.call(lambda m: m.prefix_blocks(key)) <= 3
+
+    @rule(most_used=st.integers(0, 4))
+    def compact(self, most_used: int) -> None:
+        self.call(lambda m: m.compact(most_used))
 
     @rule(indices=st.lists(st.one_of(st.just(0), st.integers(0, 40)), max_size=40))
     def feed(self, indices: list[int]) -> None:

@@ -85,6 +85,9 @@ class BlockManager(Protocol):
     ) -> tuple[int, Ints, int, int]:
         """One speculation round per sequence: (done, advanced, stalls, copied tokens)."""
 
+    def compact(self, most_used: int) -> int:
+        """Empties regions of at most `most_used` blocks, block by block; the number of moves."""
+
     def feed(self, indices: Ints) -> None:
         """Appends drawn indices, one per coming take (`random` only)."""
 

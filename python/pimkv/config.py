@@ -214,7 +214,7 @@ class PimAwareOptions(AllocatorOptions):
     ] = "none"
     compact: Annotated[
         float,
-        Field(ge=0, le=1, description="empty regions filled up to this share, block by block; 0: never"),
+        Field(ge=0, le=1, description="after each step empty the regions filled up to this share, block by block; 0: never"),
     ] = 0.0
 
 

@@ -45,6 +45,7 @@ class Counters:
     peak_live_blocks: int = 0
     admission_failures: int = 0
     preemptions: int = 0
+    relocated_blocks: int = 0
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class Rules:
     admission: "oracle" (every running sequence can reach its final length) or "vllm" (the prompt fits and
     `watermark` blocks stay free). spans: a request reserves all it will ever hold, and `scratch_blocks`.
     prefix_blocks: full blocks of the shared prefix, 0 if nothing can be shared. order: gives the order in
-    which n blocks of a table are freed, None for table order.
+    which n blocks of a table are freed, None for table order. compact_blocks: after each step,
+    regions of at most so many blocks are emptied; 0 for never.
     """
 
     block_tokens: int
@@ -64,6 +66,7 @@ class Rules:
     spans: bool = False
     scratch_blocks: int = 0
     prefix_blocks: int = 0
+    compact_blocks: int = 0
     order: Callable[[int], Ints] | None = None
 
 
@@ -121,6 +124,8 @@ class Scheduler:
                     self._let_go(finished, watcher)
                     counters.completed += len(finished)
                     self._set_running([r for r in self._running if r.length < r.final])
+            if self._rules.compact_blocks:
+                counters.relocated_blocks += self._manager.compact(self._rules.compact_blocks)
             step += 1
         return counters
 

@@ -104,6 +104,7 @@ class Simulation:
             self.pool_blocks,
             block_tokens=shape.block_tokens,
             blocks_per_region=shape.blocks_per_region,
+            best_fit=getattr(config.allocator.options, "plan", "none") == "best-fit",
         )
         scorer = _scorer(self._backend, config, shape)
         operated = manager
@@ -133,6 +134,7 @@ class Simulation:
             "admission_failures": counters.admission_failures,
             "preemptions": counters.preemptions,
             "cow_copies": manager.cow_copies,
+            "relocated_blocks": counters.relocated_blocks,
             "spec_stalls": rounds.stalls if rounds else 0,
             "copied_bytes": shape.token_bytes * rounds.copied_tokens if rounds else 0,
             "published": samples.published(),
@@ -159,6 +161,7 @@ class Simulation:
             watermark=int(0.01 * self.pool_blocks),
             spans=options.spans,
             scratch_blocks=scratch,
+            compact_blocks=int(getattr(options, "compact", 0) * shape.blocks_per_region),
             prefix_blocks=0 if options.spans else self.requests.prefix_tokens // shape.block_tokens,
             order=_free_order(config),
         )

@@ -14,7 +14,7 @@ import numpy as np
 
 from pimkv.errors import BrokenInvariant, DuplicateSequence, ForeignBlock, InvalidArgument, UnknownSequence
 from pimkv.reference.arguments import INT64_MAX, Ints, integer, vector
-from pimkv.reference.policies import Contiguous, make_policy, undone_on_error
+from pimkv.reference.policies import Contiguous, PimAware, make_policy, undone_on_error
 
 MAX_SEQUENCE = 2**32 - 1
 PREFIX_OWNER = 2**40  # prefix key k takes its blocks as owner 2**40 + k
@@ -52,8 +52,18 @@ class BlockManager:
     failure.
     """
 
-    def __init__(self, kind: str, blocks: int, *, block_tokens: int, blocks_per_region: int = 1) -> None:
+    def __init__(
+        self,
+        kind: str,
+        blocks: int,
+        *,
+        block_tokens: int,
+        blocks_per_region: int = 1,
+        best_fit: bool = False,
+    ) -> None:
         self._policy = make_policy(kind, blocks, blocks_per_region)
+        if isinstance(self._policy, PimAware):
+            self._policy.best_fit = best_fit
         self._block_tokens = integer("block_tokens", block_tokens, 1)
         self._sequences: dict[int, _Sequence] = {}
         self._prefixes: dict[int, list[int]] = {}
@@ -130,6 +140,7 @@ class BlockManager:
                 self._blocks_allocated += scratch
             elif self._policy.free_blocks < wanted - len(shared):
                 return False
+            self._policy.plan(seq, wanted - len(shared))
             fresh = self._take_all(seq, wanted - len(shared))
             self._references.update(shared)
             self._sequences[seq] = _Sequence(tokens, [*shared, *fresh], scratch if contiguous else 0)
@@ -205,6 +216,24 @@ class BlockManager:
             )
         self._references.update(source.blocks)
         self._sequences[child] = _Sequence(source.length, list(source.blocks))
+
+    # ---- compaction ----
+
+    def compact(self, most_used: int) -> int:
+        """Empty regions of at most `most_used` blocks, block by block, as the policy does.
+
+        Every table, pin and branch that holds a moved block holds its target afterwards; the copies are
+        recorded. Returns the number of moves. Raises InvalidArgument for policies without regions.
+        """
+        moves = self._policy.compact(integer("most_used", most_used, 0))
+        for source, target in moves:
+            self._references[target] = self._references.pop(source)
+        moved = dict(moves)
+        branches = [b for s in self._sequences.values() if s.pending is not None for b in s.pending.branches]
+        for blocks in [*(s.blocks for s in self._sequences.values()), *self._prefixes.values(), *branches]:
+            blocks[:] = [moved.get(block, block) for block in blocks]
+        self._copies += moves
+        return len(moves)
 
     # ---- release ----
 

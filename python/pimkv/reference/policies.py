@@ -54,6 +54,13 @@ class Policy:
         """Set aside a span for `owner`; only for policies that reserve."""
         raise InvalidArgument(f"kind = {self.kind!r}: reserve needs 'contiguous'")
 
+    def plan(self, owner: int, blocks: int) -> None:
+        """Hear that `owner` is about to take so many blocks at once. Nothing by default."""
+
+    def compact(self, most_used: int) -> list[tuple[int, int]]:
+        """Empty a region of at most `most_used` blocks and return the moves; only for regions."""
+        raise InvalidArgument(f"kind = {self.kind!r}: compact needs 'pim-aware'")
+
     def feed(self, indices: list[int]) -> None:
         """Queue the indices drawn for the coming takes; only for policies that draw."""
         raise InvalidArgument(f"kind = {self.kind!r}: feed needs 'random'")
@@ -114,6 +121,7 @@ class PimAware(Policy):
 
     def __init__(self, blocks: int, blocks_per_region: int) -> None:
         super().__init__(blocks, blocks_per_region)
+        self.best_fit = False
         if blocks % blocks_per_region:
             raise InvalidArgument(
                 f"blocks = {blocks}: must be a multiple of blocks_per_region ({blocks_per_region})"
@@ -148,6 +156,48 @@ class PimAware(Policy):
         # max() keeps the first of equals, which is the lowest index
         region = max(range(len(self.free_in)), key=lambda r: len(self.free_in[r]))
         return region if self.free_in[region] else None
+
+    def plan(self, owner: int, blocks: int) -> None:
+        """Best-fit planning: with no wholly free region, start in the tightest one that holds the blocks."""
+        regions = range(len(self.free_in))
+        if not self.best_fit or any(self._wholly_free(r) for r in regions):
+            return
+        fitting = [(len(self.free_in[r]), r) for r in regions if len(self.free_in[r]) >= max(1, blocks)]
+        if fitting:
+            self.current[owner] = min(fitting)[1]
+
+    def compact(self, most_used: int) -> list[tuple[int, int]]:
+        """Empty every region of 1 to `most_used` taken blocks, the least used first (lowest number on ties).
+
+        Each of its blocks, lowest id first, goes to the lowest free id of the fullest other region that has
+        one and is not wholly free (lowest number on ties). A region that has received a block stays as it
+        is, so that no block moves twice. Ends when a block finds no such region.
+        """
+        regions = range(len(self.free_in))
+        used = {r: self.blocks_per_region - len(self.free_in[r]) for r in regions}
+        received: set[int] = set()
+        moves: list[tuple[int, int]] = []
+        for _, victim in sorted((used[r], r) for r in regions if 1 <= used[r] <= most_used):
+            if victim in received:
+                continue
+            first = victim * self.blocks_per_region
+            for block in range(first, first + self.blocks_per_region):
+                if block in self.in_use:
+                    room = [
+                        (len(self.free_in[r]), r)
+                        for r in regions
+                        if r != victim and self.free_in[r] and not self._wholly_free(r)
+                    ]
+                    if not room:
+                        return moves
+                    region = min(room)[1]
+                    received.add(region)
+                    target = heapq.heappop(self.free_in[region])
+                    self.in_use.remove(block)
+                    self.in_use.add(target)
+                    self._put_back(block)
+                    moves.append((block, target))
+        return moves
 
     def _put_back(self, block: int) -> None:
         region = block // self.blocks_per_region

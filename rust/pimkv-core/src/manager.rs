@@ -86,6 +86,13 @@ pub struct Admission {
     pub scratch_blocks: u32,
 }
 
+impl From<u64> for Admission {
+    /// So many tokens, nothing shared and nothing reserved.
+    fn from(tokens: u64) -> Self {
+        Self { tokens, ..Self::default() }
+    }
+}
+
 /// Where a sequence's blocks lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
@@ -143,14 +150,19 @@ pub struct BlockManager {
 impl BlockManager {
     /// An empty pool under the policy that users call `kind`.
     pub fn new(kind: &str, blocks: u32, block_tokens: u32, blocks_per_region: u32) -> Result<Self> {
+        Self::with_pool(kind, alloc::Pool::new(blocks, blocks_per_region), block_tokens)
+    }
+
+    /// The same, with every option of the pool.
+    pub fn with_pool(kind: &str, pool: alloc::Pool, block_tokens: u32) -> Result<Self> {
         if block_tokens == 0 {
             return Err(Error::invalid("block_tokens", block_tokens, "allowed 1 and up"));
         }
         Ok(Self {
-            policy: Picker(alloc::policy(kind, blocks, blocks_per_region)?),
+            policy: Picker(alloc::policy(kind, pool)?),
             block_tokens,
-            blocks_per_region,
-            references: vec![0; blocks as usize],
+            blocks_per_region: pool.blocks_per_region,
+            references: vec![0; pool.blocks as usize],
             tables: FxHashMap::default(),
             prefixes: BTreeMap::new(),
             live: 0,
@@ -290,7 +302,8 @@ impl BlockManager {
 
     /// Gives a new sequence the blocks for its first tokens; `false`, with nothing changed, if they
     /// are not free.
-    pub fn admit(&mut self, seq: SeqId, ask: &Admission) -> Result<bool> {
+    pub fn admit(&mut self, seq: SeqId, ask: impl Into<Admission>) -> Result<bool> {
+        let ask = ask.into();
         if self.tables.contains_key(&seq) {
             return Err(Error::DuplicateSequence(seq));
         }
@@ -323,6 +336,7 @@ impl BlockManager {
             for block in &table.blocks {
                 m.references[block.index()] += 1;
             }
+            m.policy.plan(seq.into(), need - table.blocks.len() as u64);
             m.fill(&mut table, seq.into(), need);
             table.edits.stamp = fresh_stamp();
             m.tables.insert(seq, table);
@@ -330,7 +344,7 @@ impl BlockManager {
         })
     }
 
-    fn reserve(&mut self, seq: SeqId, ask: &Admission, need: u64) -> Result<bool> {
+    fn reserve(&mut self, seq: SeqId, ask: Admission, need: u64) -> Result<bool> {
         let span = self.blocks_for(ask.reserve_tokens);
         if span < need {
             let least = format!("at least tokens = {}", ask.tokens);
@@ -472,9 +486,14 @@ impl BlockManager {
     }
 
     /// Lets go of each sequence in turn: branches of an open speculation turn first, then its blocks
-    /// in table order, or in the order of its permutation in `orders` (one after the other, each as
-    /// long as its table); then the policy forgets it.
-    pub fn release(&mut self, seqs: &[SeqId], orders: Option<&[usize]>) -> Result<()> {
+    /// in table order; then the policy forgets it.
+    pub fn release(&mut self, seqs: &[SeqId]) -> Result<()> {
+        self.release_ordered(seqs, None)
+    }
+
+    /// As [`Self::release`], but each table's blocks in the order of its permutation in `orders` (one
+    /// after the other, each as long as its table).
+    pub fn release_ordered(&mut self, seqs: &[SeqId], orders: Option<&[usize]>) -> Result<()> {
         let mut distinct = FxHashSet::default();
         let mut total = 0;
         for &seq in seqs {
@@ -518,6 +537,31 @@ impl BlockManager {
             self.policy.forget(seq.into());
         }
         Ok(())
+    }
+
+    /// Empties regions of at most `most_used` blocks, block by block, and returns the number of moves;
+    /// their copies are recorded (the published negative result).
+    pub fn compact(&mut self, most_used: u32) -> Result<usize> {
+        let moves = self.policy.compact(most_used)?;
+        let target: FxHashMap<_, _> = moves.iter().copied().collect();
+        for &(old, new) in &moves {
+            self.references[new.index()] = std::mem::take(&mut self.references[old.index()]);
+        }
+        // A plain scan over all that holds blocks: this is off by default and never fast.
+        for table in self.tables.values_mut() {
+            for index in 0..table.blocks.len() {
+                if let Some(&new) = target.get(&table.blocks[index]) {
+                    table.blocks[index] = new;
+                    table.edits.note(index);
+                }
+            }
+            table.turn.iter_mut().for_each(|turn| turn.relocate(&target));
+        }
+        for block in self.prefixes.values_mut().flatten() {
+            *block = target.get(block).copied().unwrap_or(*block);
+        }
+        self.copies.extend(&moves);
+        Ok(moves.len())
     }
 
     /// Where the sequence's blocks lie.

@@ -175,7 +175,9 @@ impl Scorer {
         let intact = intact.min(table.tokens());
         if intact < scored.now.tokens {
             if scored.block_start.tokens <= intact {
-                scored.now.clone_from(&scored.block_start);
+                scored.now.tokens = scored.block_start.tokens;
+                // Into the buffers that are there.
+                scored.now.streams.clone_from(&scored.block_start.streams);
             } else {
                 scored.now.tokens = 0;
                 scored.now.streams.iter_mut().for_each(Stream::reset);

@@ -233,7 +233,7 @@ proptest! {
         let mut pair = Pair {
             manager: BlockManager::new(kind, blocks, block_tokens, blocks_per_region)?,
             model: Model {
-                policy: alloc::policy(kind, blocks, blocks_per_region)?,
+                policy: alloc::policy(kind, alloc::Pool::new(blocks, blocks_per_region))?,
                 block_tokens: block_tokens.into(),
                 blocks_per_region,
                 allocated: 0,

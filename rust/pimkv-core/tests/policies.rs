@@ -214,7 +214,7 @@ proptest! {
         rounds in vec((0..OWNERS, 1..64_u32), 1..200),
     ) {
         for kind in ["paged", "pim-aware"] {
-            let mut policy = alloc::policy(kind, blocks, size)?;
+            let mut policy = alloc::policy(kind, alloc::Pool::new(blocks, size))?;
             let allowed = policy.bookkeeping_bytes() + 64 * OWNERS as usize;
             for &(owner, n) in &rounds {
                 let taken: Vec<_> = (0..n).map_while(|_| policy.take(Owner(owner))).collect();
@@ -233,7 +233,7 @@ fn a_fresh_paged_pool_descends_and_a_fresh_region_pool_ascends() {
     let take_all = |mut policy: Box<dyn Policy>, owner: fn(u32) -> u64| -> Vec<u32> {
         (0..8).map_while(|i| policy.take(Owner(owner(i)))).map(|block| block.0).collect()
     };
-    let pool = |kind| alloc::policy(kind, 8, 4).expect("a valid pool");
+    let pool = |kind| alloc::policy(kind, alloc::Pool::new(8, 4)).expect("a valid pool");
     assert_eq!(take_all(pool("paged"), |_| 0), [7, 6, 5, 4, 3, 2, 1, 0]);
     assert_eq!(take_all(pool("pim-aware"), |_| 0), [0, 1, 2, 3, 4, 5, 6, 7]);
     // Two owners in turn: a region each.
@@ -257,14 +257,15 @@ fn an_emptied_current_region_stays_current_and_may_go_to_another_owner() -> Resu
 
 #[test]
 fn a_pool_that_cannot_be_is_refused() {
-    let refusal = |kind, blocks, size| alloc::policy(kind, blocks, size).err().map(|e| e.to_string());
+    let refusal =
+        |kind, blocks, size| alloc::policy(kind, alloc::Pool::new(blocks, size)).err().map(|e| e.to_string());
     for (kind, blocks, size, names) in [
         ("paged", 0, 1, "blocks = 0"),
         ("paged", alloc::MAX_BLOCKS + 1, 1, "blocks = 2147483649"),
         ("paged", 8, 0, "blocks_per_region = 0"),
         ("pim-aware", 9, 4, "blocks = 9"),
         ("pim-aware", 4, 8, "blocks = 4"),
-        ("lifo", 8, 4, "kind = \"lifo\": allowed paged, pim-aware"),
+        ("lifo", 8, 4, "kind = \"lifo\": allowed paged, contiguous, random, pim-aware"),
     ] {
         let message = refusal(kind, blocks, size).expect("refused");
         assert!(message.starts_with(names), "{message}");

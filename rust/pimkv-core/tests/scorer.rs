@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{HBM3, HOST_CACHELINE, MapText, maps};
 use pimkv_core::dram::AddressMap;
 use pimkv_core::grouper::{Coalesce, Stream, Tally};
-use pimkv_core::manager::BlockManager;
+use pimkv_core::manager::{Adopt, BlockManager, Round};
 use pimkv_core::scorer::Scorer;
 use pimkv_core::{Error, SeqId};
 use proptest::collection::vec;
@@ -95,6 +95,15 @@ enum Op {
     Admit(SeqId, u64),
     /// The batch appends tokens; it ends at the first sequence that finds no block.
     Grow(Vec<(SeqId, u64)>),
+    Fork(SeqId, SeqId),
+    /// Copy-on-write of the block at this share (in 1/256) of the sequence.
+    Write(SeqId, u8),
+    /// A round of two branches of three drafts; advances and picks from the bits of a number.
+    Speculate {
+        seqs: Vec<SeqId>,
+        bits: u32,
+        adopt: Adopt,
+    },
     /// `told` says whether the scorers hear of it.
     Release {
         seq: SeqId,
@@ -109,6 +118,10 @@ fn ops() -> impl Strategy<Value = Vec<(Op, u8)>> {
     let op = prop_oneof![
         3 => (seq(), 1..20_u64).prop_map(|(seq, tokens)| Op::Admit(seq, tokens)),
         5 => vec((seq(), prop_oneof![3 => Just(1), 1 => 1..12_u64]), 1..5).prop_map(Op::Grow),
+        2 => (seq(), seq()).prop_map(|(parent, child)| Op::Fork(parent, child)),
+        2 => (seq(), any::<u8>()).prop_map(|(seq, share)| Op::Write(seq, share)),
+        2 => (vec(seq(), 1..3), any::<u32>(), prop::sample::select(&[Adopt::Splice, Adopt::CopyBack]))
+            .prop_map(|(seqs, bits, adopt)| Op::Speculate { seqs, bits, adopt }),
         1 => (seq(), any::<bool>()).prop_map(|(seq, told)| Op::Release { seq, told }),
     ];
     // The number says, bit by bit, at whom the second scorer looks.
@@ -170,6 +183,25 @@ impl Case {
                     batch.retain(|(seq, _)| manager.table(*seq).is_ok());
                     let (seqs, tokens): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
                     manager.grow(&seqs, &tokens, 0)?;
+                }
+                Op::Fork(parent, child) => {
+                    // Refused for a stranger, for a child that is there, and in mid-growth.
+                    let _ = manager.fork(parent, child);
+                }
+                Op::Write(seq, share) => {
+                    if let Ok(table) = manager.table(seq) {
+                        let position = table.tokens() * u64::from(share) / 256;
+                        manager.write(seq, position)?;
+                    }
+                }
+                Op::Speculate { mut seqs, bits, adopt } => {
+                    seqs.retain(|seq| manager.table(*seq).is_ok());
+                    let round = Round { width: 2, depth: 3, adopt, separate: bits & 1 == 1 };
+                    let advances: Vec<_> =
+                        (0..seqs.len()).map(|i| 1 + u64::from(bits >> (2 * i + 1) & 3)).collect();
+                    let picks: Vec<_> = (0..seqs.len()).map(|i| bits >> (i + 8) & 1).collect();
+                    // Refused for a splice in mid-growth.
+                    let _ = manager.speculate(&seqs, &advances, &picks, &round, 0);
                 }
                 Op::Release { seq, told } => {
                     if manager.table(seq).is_ok() {

@@ -1,6 +1,7 @@
 //! `BlockManager`: block tables over a policy.
 
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods};
+use pimkv_core::alloc::Pool;
 use pimkv_core::manager::{self, Admission, Adopt, Round};
 use pimkv_core::{BlockId, Error};
 use pyo3::prelude::*;
@@ -28,12 +29,19 @@ fn reshaped(py: Python<'_>, flat: Vec<i64>, rows: usize, columns: usize) -> Resu
 impl BlockManager {
     /// An empty pool of `blocks` blocks under the policy `kind`.
     #[new]
-    #[pyo3(signature = (kind, blocks, *, block_tokens, blocks_per_region = 1))]
-    fn new(kind: &str, blocks: i64, block_tokens: i64, blocks_per_region: i64) -> Result<Self> {
+    #[pyo3(signature = (kind, blocks, *, block_tokens, blocks_per_region = 1, best_fit = false))]
+    fn new(
+        kind: &str,
+        blocks: i64,
+        block_tokens: i64,
+        blocks_per_region: i64,
+        best_fit: bool,
+    ) -> Result<Self> {
         let blocks = bounded("blocks", blocks, "allowed 1 to 2147483648")?;
         let block_tokens = bounded("block_tokens", block_tokens, "allowed 1 to 4294967295")?;
         let blocks_per_region = bounded("blocks_per_region", blocks_per_region, "allowed 1 to 4294967295")?;
-        Ok(Self { inner: manager::BlockManager::new(kind, blocks, block_tokens, blocks_per_region)? })
+        let pool = Pool { blocks, blocks_per_region, best_fit };
+        Ok(Self { inner: manager::BlockManager::with_pool(kind, pool, block_tokens)? })
     }
 
     /// Blocks that can still be handed out.
@@ -76,7 +84,7 @@ impl BlockManager {
             reserve_tokens: bounded("reserve_tokens", reserve_tokens, "allowed 0 and up")?,
             scratch_blocks: bounded("scratch_blocks", scratch_blocks, "allowed 0 to 4294967295")?,
         };
-        Ok(self.inner.admit(seq_id(seq)?, &ask)?)
+        Ok(self.inner.admit(seq_id(seq)?, ask)?)
     }
 
     /// Takes blocks under a prefix's key, held until the end; False, with nothing changed, if too few are free.
@@ -97,6 +105,11 @@ impl BlockManager {
     /// Makes the block of token `position` the sequence's own; False if there is no block to copy to.
     fn write(&mut self, seq: i64, position: i64) -> Result<bool> {
         Ok(self.inner.write(seq_id(seq)?, bounded("position", position, "allowed 0 to length - 1")?)?)
+    }
+
+    /// Empties regions of at most `most_used` blocks, block by block; returns the number of moves (`pim-aware` only).
+    fn compact(&mut self, most_used: i64) -> Result<usize> {
+        Ok(self.inner.compact(bounded("most_used", most_used, "allowed 0 to 4294967295")?)?)
     }
 
     /// Block copies (source, target) recorded since the last call.
@@ -161,7 +174,7 @@ impl BlockManager {
     #[pyo3(signature = (seqs, order = None))]
     fn release(&mut self, seqs: Ints<'_>, order: Option<Ints<'_>>) -> Result<()> {
         let order = order.map(|o| counts("order", &o, "allowed 0 to blocks - 1")).transpose()?;
-        Ok(self.inner.release(&seq_ids(&seqs)?, order.as_deref())?)
+        Ok(self.inner.release_ordered(&seq_ids(&seqs)?, order.as_deref())?)
     }
 
     /// Tokens of a sequence.

@@ -27,7 +27,7 @@ impl Pool {
     fn new(kind: &str, blocks: i64, blocks_per_region: i64) -> Result<Self> {
         let blocks = bounded("blocks", blocks, "allowed 1 to 2147483648")?;
         let blocks_per_region = bounded("blocks_per_region", blocks_per_region, "allowed 1 to 4294967295")?;
-        Ok(Self { policy: alloc::policy(kind, blocks, blocks_per_region)? })
+        Ok(Self { policy: alloc::policy(kind, alloc::Pool::new(blocks, blocks_per_region))? })
     }
 
     /// Hands up to `n` blocks to `owner`, fewer when the pool runs out.

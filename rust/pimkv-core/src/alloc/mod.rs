@@ -30,6 +30,15 @@ pub trait Policy: Send + Sync {
     /// Drops whatever the policy remembers of `owner` (affinity); its blocks stay taken.
     fn forget(&mut self, _owner: Owner) {}
 
+    /// Hears that `owner` is about to take so many blocks at once.
+    fn plan(&mut self, _owner: Owner, _blocks: u64) {}
+
+    /// Empties regions of at most `most_used` taken blocks into others, block by block, and returns
+    /// the moves (source, target), already made here; no block is both.
+    fn compact(&mut self, _most_used: u32) -> Result<Vec<(BlockId, BlockId)>> {
+        Err(Error::invalid("kind", "this policy", "only pim-aware compacts regions"))
+    }
+
     /// Whether owners must reserve a span before they take.
     fn reserves(&self) -> bool {
         false
@@ -75,18 +84,40 @@ pub trait Policy: Send + Sync {
     fn check(&self) -> Result<()>;
 }
 
-type Make = fn(u32, u32) -> Result<Box<dyn Policy>>;
+/// What a policy is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool {
+    /// Blocks, all free.
+    pub blocks: u32,
+    /// Blocks that share one row index.
+    pub blocks_per_region: u32,
+    /// `pim-aware`: with no wholly free region, a request starts in the tightest one that holds it.
+    pub best_fit: bool,
+}
 
-/// Every policy under the name that users select it by, made from blocks and blocks per region.
+impl Pool {
+    /// A pool without options.
+    #[must_use]
+    pub fn new(blocks: u32, blocks_per_region: u32) -> Self {
+        Self { blocks, blocks_per_region, best_fit: false }
+    }
+}
+
+type Make = fn(Pool) -> Result<Box<dyn Policy>>;
+
+/// Every policy under the name that users select it by.
 const POLICIES: &[(&str, Make)] = &[
-    ("paged", |blocks, _| Ok(Box::new(Lifo::new(blocks)))),
-    ("contiguous", |blocks, _| Ok(Box::new(Contiguous::new(blocks)))),
-    ("random", |blocks, _| Ok(Box::new(Random::new(blocks)))),
-    ("pim-aware", |blocks, region| Ok(Box::new(RegionHeaps::new(blocks, region)?))),
+    ("paged", |pool| Ok(Box::new(Lifo::new(pool.blocks)))),
+    ("contiguous", |pool| Ok(Box::new(Contiguous::new(pool.blocks)))),
+    ("random", |pool| Ok(Box::new(Random::new(pool.blocks)))),
+    ("pim-aware", |pool| {
+        Ok(Box::new(RegionHeaps::planning(pool.blocks, pool.blocks_per_region, pool.best_fit)?))
+    }),
 ];
 
-/// Makes the policy that users call `kind` over `blocks` blocks in regions of `blocks_per_region`.
-pub fn policy(kind: &str, blocks: u32, blocks_per_region: u32) -> Result<Box<dyn Policy>> {
+/// Makes the policy that users call `kind`.
+pub fn policy(kind: &str, pool: Pool) -> Result<Box<dyn Policy>> {
+    let Pool { blocks, blocks_per_region, .. } = pool;
     if blocks == 0 || blocks > MAX_BLOCKS {
         return Err(Error::invalid("blocks", blocks, format!("allowed 1 to {MAX_BLOCKS}")));
     }
@@ -97,7 +128,7 @@ pub fn policy(kind: &str, blocks: u32, blocks_per_region: u32) -> Result<Box<dyn
         let names: Vec<_> = POLICIES.iter().map(|(name, _)| *name).collect();
         return Err(Error::invalid("kind", format!("{kind:?}"), format!("allowed {}", names.join(", "))));
     };
-    make(blocks, blocks_per_region)
+    make(pool)
 }
 
 /// Largest pool, in blocks.

@@ -30,11 +30,18 @@ pub struct RegionHeaps {
     current: FxHashMap<Owner, RegionId>,
     free: u32,
     taken: Taken,
+    best_fit: bool,
 }
 
 impl RegionHeaps {
     /// A pool of `blocks` free blocks, a whole number of regions.
     pub fn new(blocks: u32, blocks_per_region: u32) -> Result<Self> {
+        Self::planning(blocks, blocks_per_region, false)
+    }
+
+    /// The same; with `best_fit`, an owner that asks for several blocks while no region is wholly free
+    /// starts in the region with the fewest free ids that still hold them (the published negative result).
+    pub fn planning(blocks: u32, blocks_per_region: u32, best_fit: bool) -> Result<Self> {
         if blocks_per_region == 0 || !blocks.is_multiple_of(blocks_per_region) {
             return Err(Error::invalid(
                 "blocks",
@@ -54,7 +61,34 @@ impl RegionHeaps {
             current: FxHashMap::default(),
             free: blocks,
             taken: Taken::new(blocks),
+            best_fit,
         })
+    }
+
+    fn free_in(&self, region: usize) -> usize {
+        self.slots[region].len()
+    }
+
+    /// Whether a region is wholly free; stale entries at the head of the heap leave it.
+    fn has_empty(&mut self) -> bool {
+        while let Some(&Reverse(region)) = self.empty.peek() {
+            if self.is_empty(region) {
+                return true;
+            }
+            self.empty.pop();
+            self.queued.remove(region as usize);
+        }
+        false
+    }
+
+    /// Moves a block to the lowest free id of `region`.
+    fn relocate(&mut self, block: BlockId, region: usize) -> Result<BlockId> {
+        let slot = self.slots[region].pop().map(|Reverse(id)| BlockId(id));
+        let target = slot.ok_or_else(|| Error::BrokenInvariant(format!("region {region} has no free id")))?;
+        self.free -= 1;
+        self.taken.take(target);
+        self.give(block)?;
+        Ok(target)
     }
 
     fn is_empty(&self, region: u32) -> bool {
@@ -111,6 +145,43 @@ impl Policy for RegionHeaps {
 
     fn forget(&mut self, owner: Owner) {
         self.current.remove(&owner);
+    }
+
+    fn plan(&mut self, owner: Owner, blocks: u64) {
+        if !self.best_fit || self.has_empty() {
+            return;
+        }
+        let fits = (0..self.slots.len()).filter(|&r| self.free_in(r) as u64 >= blocks.max(1));
+        if let Some(region) = fits.min_by_key(|&r| (self.free_in(r), r)) {
+            self.current.insert(owner, RegionId(region as u32));
+        }
+    }
+
+    fn compact(&mut self, most_used: u32) -> Result<Vec<(BlockId, BlockId)>> {
+        let used = |p: &Self, r: usize| p.blocks_per_region - p.free_in(r) as u32;
+        let mut victims: Vec<_> =
+            (0..self.slots.len()).filter(|&r| (1..=most_used).contains(&used(self, r))).collect();
+        victims.sort_by_key(|&r| (used(self, r), r));
+        let mut moves = Vec::new();
+        let mut received = FixedBitSet::with_capacity(self.slots.len());
+        for victim in victims {
+            if received.contains(victim) {
+                continue;
+            }
+            let first = victim as u32 * self.blocks_per_region;
+            let ids = (first..first + self.blocks_per_region).map(BlockId);
+            for block in ids.filter(|&b| self.is_taken(b)).collect::<Vec<_>>() {
+                // The fullest region with room, so that as few as possible stay in part.
+                let room = (0..self.slots.len())
+                    .filter(|&r| r != victim && self.free_in(r) > 0 && !self.is_empty(r as u32));
+                let Some(target) = room.min_by_key(|&r| (self.free_in(r), r)) else {
+                    return Ok(moves);
+                };
+                received.insert(target);
+                moves.push((block, self.relocate(block, target)?));
+            }
+        }
+        Ok(moves)
     }
 
     fn blocks(&self) -> u32 {

@@ -1,5 +1,7 @@
 //! The published round of speculative decoding: branches of fresh blocks, one adopted, the rest given back.
 
+use rustc_hash::FxHashMap;
+
 use super::BlockManager;
 use crate::error::{Error, Result};
 use crate::{BlockId, Owner, SeqId};
@@ -50,6 +52,12 @@ pub(super) struct Turn {
 impl Turn {
     pub(super) fn branches(&self) -> impl Iterator<Item = &BlockId> {
         self.branches.iter().flatten()
+    }
+
+    pub(super) fn relocate(&mut self, target: &FxHashMap<BlockId, BlockId>) {
+        for block in self.branches.iter_mut().flatten() {
+            *block = target.get(block).copied().unwrap_or(*block);
+        }
     }
 
     pub(super) fn into_branches(self) -> impl Iterator<Item = BlockId> {

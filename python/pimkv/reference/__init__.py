@@ -1,0 +1,1 @@
+"""The slow, obvious Python twins of everything that counts in Rust."""

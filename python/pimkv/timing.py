@@ -1,8 +1,8 @@
-"""Timing presets of the PIM controller: what an interval is, which values are refused, and the presets read from TOML.
+"""Timing presets of the PIM controller: its intervals, which values are refused, and presets from TOML.
 
-A preset file is TOML with one table per preset; `presets/timing.toml` documents the keys and holds the built-in ones. Values in
-picoseconds (`tRCD_ps`) become cycles (`nRCD`) here, in integers. A timing is refused where the controller could not run it, and only
-there: nRAS below nRCD is a real device's (AiM).
+A preset file is TOML with one table per preset; `presets/timing.toml` documents the keys and holds the
+built-in ones. Values in picoseconds (`tRCD_ps`) become cycles (`nRCD`) here, in integers. A timing is
+refused where the controller could not run it, and only there: nRAS below nRCD is a real device's (AiM).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Cycles = Annotated[int, Field(ge=1, le=MAX_INTERVAL)]
 class Command(NamedTuple):
     """One line of a command log: what a channel's command bus carried at clock `clk`.
 
-    `name` is ACTAB, MACAB, PREA or REFab. `row` is the row opened (ACTAB), read (MACAB) or wanted next (PREA); -1 for a refresh
-    and for the precharge it forces.
+    `name` is ACTAB, MACAB, PREA or REFab. `row` is the row opened (ACTAB), read (MACAB) or wanted next
+    (PREA); -1 for a refresh and for the precharge it forces.
     """
 
     clk: int
@@ -65,20 +65,26 @@ class Timing(BaseModel):
     def _refresh_leaves_room(self) -> Timing:
         if (self.nREFI is None) != (self.nRFC is None):
             given, missing = ("nREFI", "nRFC") if self.nRFC is None else ("nRFC", "nREFI")
-            raise ValueError(f"{given} = {getattr(self, given)}: refresh needs both intervals, {missing} is missing")
+            raise ValueError(
+                f"{given} = {getattr(self, given)}: refresh needs both intervals, {missing} is missing"
+            )
         if self.nREFI is None or self.nRFC is None:
             return self
         if self.nRFC >= self.nREFI:
-            raise ValueError(f"nRFC = {self.nRFC}: a refresh must be shorter than its interval, nREFI = {self.nREFI}")
+            raise ValueError(
+                f"nRFC = {self.nRFC}: a refresh must be shorter than its interval, nREFI = {self.nREFI}"
+            )
         if self.nREFI <= 2:
-            raise ValueError(f"nREFI = {self.nREFI}: must exceed 2, the clocks that the two REFab of an interval take")
+            raise ValueError(
+                f"nREFI = {self.nREFI}: must exceed 2, the clocks that the two REFab of an interval take"
+            )
         # Where a row may close before its first MAC, a refresh could close every row unread for ever.
         longest = max(self.nRFC, self.nRP, self.nRC)
         needed = 2 * longest + self.nRAS + self.nRCD + 3
         if self.nRAS <= self.nRCD and self.nREFI <= needed:
             raise ValueError(
-                f"nREFI = {self.nREFI}: with nRAS <= nRCD must exceed 2 max(nRFC, nRP, nRC) + nRAS + nRCD + 3 = {needed}, "
-                "or refresh could close every row before it is read"
+                f"nREFI = {self.nREFI}: with nRAS <= nRCD must exceed 2 max(nRFC, nRP, nRC) + nRAS + nRCD "
+                f"+ 3 = {needed}, or refresh could close every row before it is read"
             )
         return self
 
@@ -89,9 +95,10 @@ class Timing(BaseModel):
 
     @property
     def refresh_charge(self) -> int:
-        """Cycles that one refresh adds to a stream whose rows are scored without it; 0 without refresh figures.
+        """Cycles that one refresh adds to a stream timed without it; 0 without refresh figures.
 
-        The precharge it forces was due anyway, so a refresh costs nRFC and its own command, less the nRP that it hides.
+        The precharge it forces was due anyway, so a refresh costs nRFC and its own command, less the nRP
+        that it hides.
         """
         return 0 if self.nRFC is None else max(self.nRFC + 1, self.nRP) - self.nRP
 
@@ -132,7 +139,9 @@ def preset(name: str) -> Timing:
     """The built-in preset `name`; an unknown name raises `ConfigError` with the nearest valid one."""
     known = presets()
     if name not in known:
-        raise ConfigError(f"timing = {name!r}: no such preset{_nearest(name, known)}; known: {', '.join(known)}")
+        raise ConfigError(
+            f"timing = {name!r}: no such preset{_nearest(name, known)}; known: {', '.join(known)}"
+        )
     return known[name]
 
 
@@ -162,13 +171,15 @@ def _parse(text: str, where: str, built_in: dict[str, Timing]) -> dict[str, Timi
 def _inherit(
     name: str, table: dict[str, Any], known: dict[str, Timing], mistakes: list[str]
 ) -> dict[str, Any] | None:
-    """The fields of a table on top of those of its `base`, which stands above it in the file or is built in."""
+    """The fields of a table on top of those of its `base`: one above it in the file, or built in."""
     own = dict(table)
     base = own.pop("base", None)
     if base is None:
         return own
     if base not in known:
-        mistakes.append(f"timing.{name}.base = {base!r}: no preset of that name above it{_nearest(str(base), known)}")
+        mistakes.append(
+            f"timing.{name}.base = {base!r}: no preset of that name above it{_nearest(str(base), known)}"
+        )
         return None
     inherited = known[base].model_dump(exclude={"name", "source"}, exclude_none=True)
     # A value given in picoseconds replaces the base's cycles rather than meeting them.

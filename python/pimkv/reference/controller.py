@@ -1,7 +1,7 @@
 """The PIM controller clock by clock: the twin of the event form in `rust/pimkv-core/src/controller.rs`.
 
-Written to be compared with the description, not to be fast: every clock of every channel is looked at. A trace is a list of
-`(channel, row)` pairs; a row of -1 is a barrier in that channel's queue.
+Written to be compared with the description, not to be fast: every clock of every channel is looked at. A
+trace is a list of `(channel, row)` pairs; a row of -1 is a barrier in that channel's queue.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def run_reference(
 
 
 def _issued(trace: Iterable[tuple[int, int]], feed: str) -> Iterable[tuple[int, int]]:
-    """The commands the front end sees: with `per-pch` each one twice, for one pseudo-channel and then the other."""
+    """The commands the front end sees: with `per-pch` each twice, for pseudo-channel 0 and then 1."""
     for channel, row in trace:
         yield channel, row
         if feed == "per-pch" and row != BARRIER:
@@ -122,22 +122,18 @@ def _clock(ch: _Channel, clk: int, t: Timing, out: ReferenceRun) -> tuple[str, i
             return "REFab", -1
         if pre_ok:
             return _precharge(ch, clk, -1, out)
-        return _mac(ch, clk, hit) if mac_ok and hit is not None else None
-    if not ch.queue:
-        return None
-    oldest = ch.queue[0]
-    if ch.open_row is None:
-        act_ok = clk >= ch.pre + t.nRP and clk >= ch.act + t.nRC
-        if t.nRFC is not None:
-            act_ok = act_ok and clk >= ch.ref + t.nRFC
-        if not act_ok:
-            return None
-        ch.open_row, ch.act = oldest, clk
-        out.activations += 1
-        return "ACTAB", oldest
-    if oldest != ch.open_row and pre_ok:
-        return _precharge(ch, clk, oldest, out)
+    elif ch.queue and ch.open_row is None:
+        act_ok = clk >= ch.pre + t.nRP and clk >= ch.act + t.nRC and clk >= ch.ref + (t.nRFC or 0)
+        return _activate(ch, clk, out) if act_ok else None
+    elif ch.queue and ch.queue[0] != ch.open_row and pre_ok:
+        return _precharge(ch, clk, ch.queue[0], out)
     return _mac(ch, clk, hit) if mac_ok and hit is not None else None
+
+
+def _activate(ch: _Channel, clk: int, out: ReferenceRun) -> tuple[str, int]:
+    ch.open_row, ch.act = ch.queue[0], clk
+    out.activations += 1
+    return "ACTAB", ch.queue[0]
 
 
 def _precharge(ch: _Channel, clk: int, row: int, out: ReferenceRun) -> tuple[str, int]:

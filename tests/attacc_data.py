@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("PIMKV_SHARED", ROOT.parent / "shared"))
 FOLDER = SHARED / "reference" / "attacc"
 
-needs_data = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no measured data at {FOLDER} (set PIMKV_SHARED)")
+needs_data = pytest.mark.skipif(
+    not FOLDER.is_dir(), reason=f"no measured data at {FOLDER} (set PIMKV_SHARED)"
+)
 
 Trace = list[tuple[int, int]]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from pimkv.controller import CommandLog, Controller
 from pimkv.errors import ConfigError, InvalidArgument
 from pimkv.timing import Command, preset

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from pimkv.errors import ConfigError
 from pimkv.timing import INTERVALS, Timing, cycles_of, load_presets, make_timing, preset, presets
 

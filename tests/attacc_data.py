@@ -21,12 +21,15 @@ Trace = list[tuple[int, int]]
 
 def table(name: str) -> list[dict[str, str]]:
     """The rows of a CSV file of the folder; empty where it is absent, so that collection still works."""
-    csv.field_size_limit(1 << 30)
     path = FOLDER / name
     if not path.is_file():
         return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    limit = csv.field_size_limit(1 << 30)  # a stream of rows is one field
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    finally:
+        csv.field_size_limit(limit)
 
 
 def preset_name(measured: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from pimkv.controller import Controller
 from pimkv.reference.auditor import Finding, audit
 from pimkv.timing import Command, Timing, make_timing, preset, presets

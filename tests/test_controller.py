@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from pimkv.controller import CommandLog, Controller
 from pimkv.errors import ConfigError, InvalidArgument
 from pimkv.timing import Command, preset
@@ -102,11 +103,11 @@ def test_a_channel_beyond_the_count_is_refused() -> None:
     [
         ({"timing": "aim-gddr6"}, "refresh = true: aim-gddr6 has no public refresh figures"),
         ({"timing": preset("hbm2-pim")}, "refresh = true: hbm2-pim"),
-        ({"timing": "nonsense"}, "timing = 'nonsense': no such preset"),
-        ({"queue": 0}, "queue = 0: must be between 1 and 64"),
+        ({"timing": "nonsense"}, 'timing = "nonsense": no such preset'),
+        ({"queue": 0}, "queue = 0: must be an integer from 1 to 64"),
         ({"queue": 65}, "queue = 65"),
         ({"queue": 33.0}, r"queue = 33\.0"),
-        ({"feed": "both"}, "feed = 'both': must be one of paired, per-pch"),
+        ({"feed": "both"}, 'feed = "both": choose from paired, per-pch'),
     ],
 )
 def test_what_cannot_be_run_is_refused(options: dict[str, Any], message: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from attacc_data import needs_data, preset_name, rows_of, table, trace_of
+
 from pimkv.controller import Controller
 from pimkv.reference.auditor import audit
 from pimkv.reference.controller import run_reference

@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
 from pimkv.controller import Controller
 from pimkv.errors import ConfigError
 from pimkv.reference.auditor import audit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from attacc_data import needs_data, table
+
 from pimkv.reference.row_model import RowCounts, block_reads, count_rows
 
 READS = [record for record in table("ramulator21_hbm3_reads.csv") if record["refresh"] == "0"]

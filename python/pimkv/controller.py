@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pimkv import _pimkv
-from pimkv.errors import ConfigError, InvalidArgument
+from pimkv.errors import InvalidArgument, Problem
 from pimkv.timing import MAX_QUEUE, Command, Timing, preset
+from pimkv.wording import choose_from, config_error, did_you_mean, nearest
 
 MAX_CHANNELS = 256
 """The most channels of one run."""
@@ -116,18 +117,18 @@ class Controller:
         feed: str = "paired",
     ) -> None:
         self.timing = preset(timing) if isinstance(timing, str) else timing
-        mistakes = []
-        if feed not in FEEDS:
-            mistakes.append(f"feed = {feed!r}: must be one of {', '.join(FEEDS)}")
-        if isinstance(queue, bool) or not isinstance(queue, int) or not 1 <= queue <= MAX_QUEUE:
-            mistakes.append(f"queue = {queue!r}: must be between 1 and {MAX_QUEUE} commands")
+        problems = []
         if refresh and not self.timing.has_refresh:
-            mistakes.append(
-                f"refresh = true: {self.timing.name} has no public refresh figures (nREFI, nRFC); "
-                "run it with refresh = false"
+            message = (
+                f"{self.timing.name} has no public refresh figures (nREFI, nRFC); run it with refresh off"
             )
-        if mistakes:
-            raise ConfigError("\n".join(mistakes))
+            problems.append(Problem("refresh", True, message))
+        if isinstance(queue, bool) or not isinstance(queue, int) or not 1 <= queue <= MAX_QUEUE:
+            problems.append(Problem("queue", queue, f"must be an integer from 1 to {MAX_QUEUE} commands"))
+        if feed not in FEEDS:
+            problems.append(Problem("feed", feed, choose_from(FEEDS), did_you_mean(nearest(feed, FEEDS))))
+        if problems:
+            raise config_error(problems)
         self.refresh = bool(refresh)
         self.queue = queue
         self.feed = feed

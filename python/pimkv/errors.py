@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 
 class PimkvError(Exception):
     """Base of everything pimkv raises on purpose."""
 
 
+class Problem(NamedTuple):
+    """One mistake of a request: where it is, what was given, what is wrong, and what may be meant."""
+
+    field: str  # dotted path ("scheduler.max_batch"), or the file or flag that holds the mistake
+    value: object  # as given; None where there is no single value to show
+    message: str  # what is wrong, then what is allowed
+    hint: str = ""  # the nearest valid name or value, as a question
+    flag: str = ""  # where the caller set it ("--max-batch"), if it said so
+
+
 class ConfigError(PimkvError, ValueError):
-    """A request that cannot be run as asked; the message lists every mistake found, one per line."""
+    """A request that cannot be run as asked; the message lists every mistake found, one per line.
+
+    `problems` holds the same mistakes in the same order, for callers that show them their own way.
+    """
+
+    def __init__(self, message: str = "", problems: Iterable[Problem] = ()) -> None:
+        # Only the message goes to `args`, so that the error survives pickling between processes.
+        super().__init__(message)
+        self.problems = list(problems)
 
 
 class TraceError(PimkvError, ValueError):

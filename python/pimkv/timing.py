@@ -7,16 +7,19 @@ refused where the controller could not run it, and only there: nRAS below nRCD i
 
 from __future__ import annotations
 
-import difflib
+import os
 import tomllib
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
-from pimkv.errors import ConfigError
+from pimkv.errors import ConfigError, Problem
+from pimkv.toml_io import read_toml
+from pimkv.wording import choose_from, config_error, did_you_mean, kind_of, nearest
 
 INTERVALS = ("nRCD", "nRP", "nRAS", "nRC", "nRTP", "nCCDAB", "nREFI", "nRFC")
 """The interval fields of a timing, in the order of the preset tables."""
@@ -44,13 +47,16 @@ class Command(NamedTuple):
 
 
 class Timing(BaseModel):
-    """The intervals of one preset, in cycles of `tCK_ps` picoseconds. Immutable and always valid."""
+    """The intervals of one preset, in cycles of `tCK_ps` picoseconds. Immutable and always valid.
+
+    `make_timing` builds one and reports every mistake as a `ConfigError`.
+    """
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     name: str = "custom"
-    source: str = ""
-    tCK_ps: Annotated[int, Field(ge=1, le=MAX_INTERVAL)]
+    note: str = ""
+    tCK_ps: Cycles
     nRCD: Cycles
     nRP: Cycles
     nRAS: Cycles
@@ -63,29 +69,21 @@ class Timing(BaseModel):
 
     @model_validator(mode="after")
     def _refresh_leaves_room(self) -> Timing:
-        if (self.nREFI is None) != (self.nRFC is None):
-            given, missing = ("nREFI", "nRFC") if self.nRFC is None else ("nRFC", "nREFI")
-            raise ValueError(
-                f"{given} = {getattr(self, given)}: refresh needs both intervals, {missing} is missing"
-            )
-        if self.nREFI is None or self.nRFC is None:
+        """Refuses a refresh that leaves the stream no clock to go on; the Rust core has the same rules."""
+        if self.nREFI is None and self.nRFC is None:
             return self
+        if self.nREFI is None or self.nRFC is None:
+            given, missing = ("nREFI", "nRFC") if self.nRFC is None else ("nRFC", "nREFI")
+            raise _refused(given, f"refresh needs both intervals; {missing} is missing")
         if self.nRFC >= self.nREFI:
-            raise ValueError(
-                f"nRFC = {self.nRFC}: a refresh must be shorter than its interval, nREFI = {self.nREFI}"
-            )
+            raise _refused("nRFC", f"a refresh must be shorter than its interval, nREFI = {self.nREFI}")
         if self.nREFI <= 2:
-            raise ValueError(
-                f"nREFI = {self.nREFI}: must exceed 2, the clocks that the two REFab of an interval take"
-            )
+            raise _refused("nREFI", "must exceed 2, the clocks that the two REFab of an interval take")
         # Where a row may close before its first MAC, a refresh could close every row unread for ever.
-        longest = max(self.nRFC, self.nRP, self.nRC)
-        needed = 2 * longest + self.nRAS + self.nRCD + 3
-        if self.nRAS <= self.nRCD and self.nREFI <= needed:
-            raise ValueError(
-                f"nREFI = {self.nREFI}: with nRAS <= nRCD must exceed 2 max(nRFC, nRP, nRC) + nRAS + nRCD "
-                f"+ 3 = {needed}, or refresh could close every row before it is read"
-            )
+        least = 2 * max(self.nRFC, self.nRP, self.nRC) + self.nRAS + self.nRCD + 3
+        if self.nRAS <= self.nRCD and self.nREFI <= least:
+            rule = f"with nRAS <= nRCD must exceed 2 max(nRFC, nRP, nRC) + nRAS + nRCD + 3 = {least}"
+            raise _refused("nREFI", f"{rule}, or refresh could close every row before it is read")
         return self
 
     @property
@@ -103,6 +101,10 @@ class Timing(BaseModel):
         return 0 if self.nRFC is None else max(self.nRFC + 1, self.nRP) - self.nRP
 
 
+def _refused(field: str, message: str) -> PydanticCustomError:
+    return PydanticCustomError("refresh", "{message}", {"field": field, "message": message})
+
+
 def cycles_of(ps: int, tck_ps: int) -> int:
     """`ps` picoseconds in cycles of `tck_ps`, by the JEDEC rounding rule in integers."""
     return (ps * 1000 // tck_ps + 974) // 1000
@@ -113,92 +115,79 @@ def make_timing(**fields: Any) -> Timing:
     try:
         return Timing(**fields)
     except ValidationError as error:
-        raise ConfigError("\n".join(_mistakes(fields.get("name", "custom"), error))) from None
+        raise config_error(list(_problems(fields, error))) from None
 
 
-def load_presets(path: Path | str) -> dict[str, Timing]:
+def load_presets(path: str | os.PathLike[str]) -> dict[str, Timing]:
     """The presets of a TOML file by name. A `base` may name a preset of the file or a built-in one.
 
     Raises `ConfigError` naming preset, field, value and rule: all mistakes of the file at once.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"timing presets {path}: {error.strerror}") from None
-    return _parse(text, str(path), presets())
+    return _timings(read_toml(path), presets())
 
 
 @cache
 def presets() -> dict[str, Timing]:
     """The built-in presets by name."""
-    text = resources.files("pimkv").joinpath("presets", "timing.toml").read_text(encoding="utf-8")
-    return _parse(text, "presets/timing.toml", {})
+    text = resources.files("pimkv.presets").joinpath("timing.toml").read_text(encoding="utf-8")
+    return _timings(tomllib.loads(text), {})
 
 
 def preset(name: str) -> Timing:
     """The built-in preset `name`; an unknown name raises `ConfigError` with the nearest valid one."""
     known = presets()
     if name not in known:
-        raise ConfigError(
-            f"timing = {name!r}: no such preset{_nearest(name, known)}; known: {', '.join(known)}"
-        )
+        message = f"no such preset; {choose_from(list(known))}"
+        raise config_error([Problem("timing", name, message, did_you_mean(nearest(name, known)))])
     return known[name]
 
 
-def _parse(text: str, where: str, built_in: dict[str, Timing]) -> dict[str, Timing]:
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"timing presets {where}: {error}") from None
-    mistakes: list[str] = []
+def _timings(tables: Mapping[str, Any], built_in: Mapping[str, Timing]) -> dict[str, Timing]:
+    problems: list[Problem] = []
     found: dict[str, Timing] = {}
     for name, table in tables.items():
+        path = f"timing.{name}"
         if not isinstance(table, dict):
-            mistakes.append(f"timing.{name} = {table!r}: must be a table of intervals")
+            problems.append(Problem(path, table, f"is {kind_of(table)}; must be a table of intervals"))
             continue
-        fields = _inherit(name, table, {**built_in, **found}, mistakes)
-        if fields is None:
+        fields = dict(table)
+        base = fields.pop("base", None)
+        above = {**built_in, **found}
+        if base is not None and base not in above:
+            hint = did_you_mean(nearest(base, above))
+            problems.append(Problem(f"{path}.base", base, "no preset of that name above this one", hint))
             continue
+        if base is not None:
+            fields = _on_top_of(above[base], fields)
         try:
-            found[name] = make_timing(name=name, **_in_cycles(name, fields, mistakes))
+            found[name] = make_timing(name=name, **_in_cycles(path, fields, problems))
         except ConfigError as error:
-            mistakes.extend(str(error).splitlines())
-    if mistakes:
-        raise ConfigError("\n".join(mistakes))
+            problems += error.problems
+    if problems:
+        raise config_error(problems)
     return found
 
 
-def _inherit(
-    name: str, table: dict[str, Any], known: dict[str, Timing], mistakes: list[str]
-) -> dict[str, Any] | None:
-    """The fields of a table on top of those of its `base`: one above it in the file, or built in."""
-    own = dict(table)
-    base = own.pop("base", None)
-    if base is None:
-        return own
-    if base not in known:
-        mistakes.append(
-            f"timing.{name}.base = {base!r}: no preset of that name above it{_nearest(str(base), known)}"
-        )
-        return None
-    inherited = known[base].model_dump(exclude={"name", "source"}, exclude_none=True)
+def _on_top_of(base: Timing, own: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a table on top of those of its base."""
+    inherited = base.model_dump(exclude={"name", "note"}, exclude_none=True)
     # A value given in picoseconds replaces the base's cycles rather than meeting them.
-    return {field: value for field, value in inherited.items() if f"t{field[1:]}_ps" not in own} | own
+    return {field: value for field, value in inherited.items() if _ps_key(field) not in own} | own
 
 
-def _in_cycles(name: str, fields: dict[str, Any], mistakes: list[str]) -> dict[str, Any]:
-    """The fields with every `tXXX_ps` turned into `nXXX`."""
+def _in_cycles(path: str, fields: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
+    """The fields with every `tXXX_ps` turned into `nXXX`; what cannot be is reported and stood in for."""
     result = dict(fields)
     tck = fields.get("tCK_ps")
     for field in INTERVALS:
-        key = f"t{field[1:]}_ps"
+        key = _ps_key(field)
         if key not in result:
             continue
         ps = result.pop(key)
         if field in result:
-            mistakes.append(f"timing.{name}.{key} = {ps!r}: {field} is given as well; give one of the two")
+            problems.append(Problem(f"{path}.{key}", ps, f"{field} is given as well; give one of the two"))
         elif type(ps) is not int:
-            mistakes.append(f"timing.{name}.{key} = {ps!r}: must be a whole number of picoseconds")
+            problems.append(Problem(f"{path}.{key}", ps, "must be a whole number of picoseconds"))
             result[field] = 1
         elif type(tck) is int and tck >= 1:
             result[field] = cycles_of(ps, tck)
@@ -207,22 +196,34 @@ def _in_cycles(name: str, fields: dict[str, Any], mistakes: list[str]) -> dict[s
     return result
 
 
-def _mistakes(name: str, error: ValidationError) -> list[str]:
-    lines = []
+def _ps_key(field: str) -> str:
+    """The key that gives an interval in picoseconds: tRCD_ps for nRCD."""
+    return f"t{field[1:]}_ps"
+
+
+def _problems(fields: Mapping[str, Any], error: ValidationError) -> Iterator[Problem]:
+    """What pydantic refused, in the words of every other config mistake."""
+    path = f"timing.{fields.get('name', 'custom')}"
     for item in error.errors(include_url=False):
-        place = ".".join(str(part) for part in item["loc"])
-        path = f"timing.{name}.{place}" if place else f"timing.{name}"
+        field = str(item["loc"][0]) if item["loc"] else item["ctx"]["field"]
+        value = fields.get(field)
+        hint = ""
         if item["type"] == "missing":
-            lines.append(f"{path}: missing")
+            message = "is missing"
         elif item["type"] == "extra_forbidden":
-            lines.append(f"{path} = {item['input']!r}: unknown key{_nearest(place, Timing.model_fields)}")
-        elif place:
-            lines.append(f"{path} = {item['input']!r}: {item['msg']}")
+            message = "unknown key"
+            hint = did_you_mean(nearest(field, _keys()))
+        elif item["type"] == "refresh":
+            message = item["msg"]
+        elif field in ("name", "note"):
+            message = f"is {kind_of(value)}; must be a string"
         else:
-            lines.append(f"{path}.{item['msg'].removeprefix('Value error, ')}")
-    return lines
+            low = 0 if field == "max_postponed" else 1
+            wrong = {"greater_than_equal": "is too small", "less_than_equal": "is too large"}
+            message = wrong.get(item["type"], f"is {kind_of(value)}")
+            message += f"; must be an integer from {low} to {MAX_INTERVAL}"
+        yield Problem(f"{path}.{field}", value, message, hint)
 
 
-def _nearest(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+def _keys() -> Iterable[str]:
+    return [*Timing.model_fields, "base", *map(_ps_key, INTERVALS)]

@@ -1,1 +1,14 @@
-"""The slow, obvious Python twins of everything that counts in Rust."""
+"""Slow, obvious Python twins of everything the Rust core counts; they import nothing from it.
+
+Each class has the name, the arguments and the errors of its Rust counterpart and must return the same
+numbers, block id for block id. Nothing here is tuned: the twins are what the fast code is checked against.
+"""
+
+from __future__ import annotations
+
+from pimkv.reference.dram import AddressMap
+from pimkv.reference.manager import BlockManager
+from pimkv.reference.policies import Pool
+from pimkv.reference.scoring import Scorer
+
+__all__ = ["AddressMap", "BlockManager", "Pool", "Scorer"]

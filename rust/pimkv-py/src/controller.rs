@@ -57,7 +57,6 @@ impl Controller {
     ///
     /// Returns the figures (cycles, activations, precharges, refreshes, commands, `postponed_max`) and, with
     /// `log`, its columns (clk, channel, command code, row).
-    #[allow(clippy::needless_pass_by_value)] // pyo3 extracts arrays by value
     fn run<'py>(
         &self,
         py: Python<'py>,

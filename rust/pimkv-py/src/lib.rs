@@ -1,11 +1,50 @@
 //! Python bindings of `pimkv-core`: extract, call, map errors; nothing else.
-use pyo3::prelude::*;
+// PyO3 hands a method its arguments by value.
+#![allow(clippy::needless_pass_by_value)]
 
 mod controller;
+mod errors;
+mod manager;
+mod pool;
+mod scorer;
+
+use numpy::{PyArray1, PyReadonlyArray1};
+use pimkv_core::{Error, SeqId};
+use pyo3::prelude::*;
+
+/// A one-dimensional int64 array as it comes from Python.
+type Ints<'py> = PyReadonlyArray1<'py, i64>;
+/// A one-dimensional int64 array for Python.
+type IntArray<'py> = Bound<'py, PyArray1<i64>>;
+
+/// Sequence numbers out of an int64 array.
+fn seq_ids(seqs: &Ints<'_>) -> Result<Vec<SeqId>, Error> {
+    seqs.as_array().iter().map(|&seq| seq_id(seq)).collect()
+}
+
+fn seq_id(seq: i64) -> Result<SeqId, Error> {
+    u32::try_from(seq).map(SeqId).map_err(|_| Error::invalid("seq", seq, "allowed 0 to 4294967295"))
+}
+
+/// A count or size argument, bounded so that the core's own types hold it.
+fn bounded<T: TryFrom<i64>>(name: &'static str, value: i64, allowed: &str) -> Result<T, Error> {
+    T::try_from(value).map_err(|_| Error::invalid(name, value, allowed))
+}
 
 /// The extension module `pimkv._pimkv`.
 #[pymodule]
 mod _pimkv {
     #[pymodule_export]
-    use crate::controller::Controller;
+    use super::controller::Controller;
+    #[pymodule_export]
+    use super::manager::BlockManager;
+    #[pymodule_export]
+    use super::pool::Pool;
+    #[pymodule_export]
+    use super::scorer::{AddressMap, Scorer};
+
+    /// The version of the crate, equal to the package's.
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
 }

@@ -1,0 +1,97 @@
+"""The one door to the ground floor: chooses between the Rust core and its Python twins.
+
+Nothing else in the package imports `_pimkv` or `pimkv.reference`. Both backends hand out the same
+block ids at every step and count the same integers, so a summary does not depend on the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pimkv.errors import Problem
+from pimkv.wording import choose_from, config_error
+
+Ints = npt.NDArray[np.int64]
+
+NAMES = ("rust", "reference")
+
+
+class AddressMap(Protocol):
+    """A bit-field address map over burst numbers (DESIGN: host maps of the published study)."""
+
+    def decode(self, bursts: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+        """Burst numbers -> (channel, flat bank, row, column)."""
+
+    def encode(self, channel: Ints, bank: Ints, row: Ints, column: Ints) -> Ints:
+        """(channel, flat bank, row, column) -> burst numbers, the inverse of `decode`."""
+
+
+class BlockManager(Protocol):
+    """Block tables, reference counts and one allocation policy."""
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that can still be handed out."""
+
+    @property
+    def live_blocks(self) -> int:
+        """Blocks in use, a shared one once."""
+
+    @property
+    def blocks_allocated(self) -> int:
+        """Blocks handed out since the start."""
+
+    def admit(self, seq: int, tokens: int) -> bool:
+        """Gives a new sequence blocks for `tokens` tokens; False, nothing changed, if too few are free."""
+
+    def grow(self, seqs: Ints, tokens: Ints, start: int = 0) -> int:
+        """Appends tokens in order from `start`; returns where no block was found, or len(seqs)."""
+
+    def release(self, seqs: Ints) -> None:
+        """Lets go of each sequence's blocks in table order."""
+
+    def table(self, seq: int) -> Ints:
+        """Block ids of a sequence, in logical order."""
+
+    def placement(self, seqs: Ints) -> Ints:
+        """(n, 4): blocks, adjacent pairs, pairs in one region, distinct regions."""
+
+    def check(self) -> None:
+        """Verifies conservation; raises `BrokenInvariant`."""
+
+
+class Scorer(Protocol):
+    """All-bank commands, row hits and bursts of block tables."""
+
+    def observe(self, manager: BlockManager, seqs: Ints) -> tuple[Ints, Ints, Ints]:
+        """(commands, hits, bursts) of each sequence as its table stands, all channels together."""
+
+    def totals(self) -> tuple[int, int, int]:
+        """(commands, hits, bursts) over everything observed."""
+
+    def forget(self, seqs: Ints) -> None:
+        """Drops cached state of sequences that left."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The classes of one backend; their signatures are the protocols above."""
+
+    name: str
+    address_map: Callable[..., AddressMap]
+    block_manager: Callable[..., BlockManager]
+    scorer: Callable[..., Scorer]
+
+
+def choose(name: str) -> Backend:
+    """The backend called `name`, "rust" or "reference"; `ConfigError` for any other."""
+    if name not in NAMES:
+        raise config_error([Problem("backend", name, choose_from(NAMES), flag="--backend")])
+    module = import_module("pimkv._pimkv" if name == "rust" else "pimkv.reference")
+    return Backend(name, module.AddressMap, module.BlockManager, module.Scorer)

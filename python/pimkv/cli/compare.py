@@ -1,0 +1,77 @@
+"""`pimkv compare`: one workload, several allocators, one table with ratios."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pimkv.cli.options import (
+    Given,
+    backend_option,
+    config_options,
+    json_option,
+    logging_to_stderr,
+    progress,
+    quiet_option,
+    reports_errors,
+)
+
+DEFAULT_ALLOCATORS = "paged,pim-aware"
+
+
+@click.command("compare")
+@reports_errors
+@config_options(without=("--allocator",))
+@click.option(
+    "--allocator",
+    "--allocators",
+    "allocators",
+    multiple=True,
+    metavar="NAME[,NAME…]",
+    help=f"What to compare, the first one is the base of the ratios.  [default: {DEFAULT_ALLOCATORS}]",
+)
+@backend_option
+@click.option("--out", metavar="DIR", help="Write one run folder per allocator here.")
+@json_option
+@quiet_option
+def command(
+    given: Given,
+    allocators: tuple[str, ...],
+    backend: str,
+    out: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Run one workload under several allocators and print one table with ratios.
+
+    Ratios are against the first allocator of the list.
+    """
+    from pimkv.errors import ConfigError
+    from pimkv.report.tables import compare_json, compare_table
+    from pimkv.simulation import Simulation, requests_of
+
+    names = [name.strip() for part in allocators or (DEFAULT_ALLOCATORS,) for name in part.split(",")]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"allocators = {','.join(names)}: each at most once (--allocators)")
+    configs = []
+    problems: dict[str, None] = {}
+    for name in names:
+        try:
+            configs.append(given.load({"allocator": {"kind": name}}, backend=backend))
+        except ConfigError as error:
+            # Mistakes in what the allocators share come once, not once per allocator.
+            problems |= dict.fromkeys(str(error).splitlines())
+    if problems:
+        raise ConfigError("\n".join(problems))
+    with logging_to_stderr(quiet=quiet):
+        requests = requests_of(configs[0])
+        runs = [Simulation(config, backend=backend, requests=requests) for config in configs]
+        results = []
+        for name, run in zip(names, runs, strict=True):
+            with progress(name, quiet=quiet) as bar:
+                results.append(run.run(bar))
+    if out is not None:
+        for name, result in zip(names, results, strict=True):
+            result.write(Path(out) / name)
+    click.echo(compare_json(results) if as_json else compare_table(results))

@@ -1,0 +1,260 @@
+"""Options that several commands share: flags -> one config dict, errors -> one report, progress."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pimkv.errors import ConfigError, InvalidArgument, PimkvError, Problem, TraceError
+
+if TYPE_CHECKING:
+    from pimkv.config import Config
+
+    _ParamType = click.ParamType[Any]
+else:
+    # Not every supported click can subscript it when the program runs.
+    _ParamType = click.ParamType
+
+
+class Number(_ParamType):
+    """Leaves judging to the config, so that all mistakes of a command line come in one report."""
+
+    def __init__(self, kind: type[int] | type[float]) -> None:
+        self.kind = kind
+        self.name = "integer" if kind is int else "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or the text as it came if it is none."""
+        try:
+            return self.kind(value)
+        except ValueError:
+            return value
+
+
+INT, NUMBER, TEXT = Number(int), Number(float), click.STRING
+
+
+class ConfigOption(click.Option):
+    """An option that sets one config field; its default is the config's and is read for --help only."""
+
+    def __init__(self, *args: Any, field: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.field = field
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The help line with the config's default."""
+        record = super().get_help_record(ctx)
+        if record is None:
+            return None
+        from typing import get_args
+
+        from pimkv.config import Config
+
+        *sections, name = self.field.split(".")
+        section: Any = functools.reduce(getattr, sections, Config())
+        default = getattr(section, name)
+        choices = " | ".join(
+            c for c in get_args(type(section).model_fields[name].annotation) if isinstance(c, str)
+        )
+        facts = [choices] * bool(choices) + [f"default: {default}"] * (default is not None)
+        return record[0], "  ".join([record[1], *(f"[{fact}]" for fact in facts)])
+
+
+# flag, config field, type, help
+FLAGS: tuple[tuple[str, str, click.ParamType[Any], str], ...] = (
+    ("--workload", "workload.kind", TEXT, "What requests arrive."),
+    ("--trace", "workload.trace", TEXT, "Requests from a CSV or JSONL file (.gz too) instead."),
+    ("--step-ms", "workload.step_ms", NUMBER, "Milliseconds of a trace's time per decode step."),
+    ("--requests", "workload.requests", INT, "Number of requests; of a trace the first so many, default all."),
+    ("--arrival-rate", "workload.arrival_rate", NUMBER, "Requests per decode step, drawn."),
+    ("--seed", "seed", INT, "Seed of all random draws."),
+    ("--allocator", "allocator.kind", TEXT, "Allocation policy."),
+    ("--dram", "dram.preset", TEXT, "DRAM preset (pimkv presets dram)."),
+    ("--addrmap", "layout.addrmap", TEXT, 'Address map preset, or a map such as "row:14 col:4 bg:2 ba:2 ch:5 col:1".'),
+    ("--model", "model.preset", TEXT, "Model preset (pimkv presets model)."),
+    ("--kv-layout", "layout.kv_layout", TEXT, "How K and V lie in a block."),
+    ("--kv-shards", "layout.kv_shards", INT, "Split KV heads over this many groups of channels."),
+    ("--block-tokens", "layout.block_tokens", INT, "Tokens per block; 0 takes one region's worth."),
+    ("--max-batch", "scheduler.max_batch", INT, "Most sequences running at once."),
+    ("--headroom", "scheduler.headroom", NUMBER, "Pool size over max_batch mean requests."),
+    ("--pool-blocks", "scheduler.pool_blocks", INT, "Pool size in blocks; 0 sizes it by --headroom."),
+    ("--admission", "scheduler.admission", TEXT, "When a request may start."),
+    ("--coalesce", "scoring.coalesce", TEXT, "Merge bursts in a window, or inorder."),
+    ("--window", "scoring.window", INT, "Bursts per channel that may be reordered."),
+    ("--sample-every", "scoring.sample_every", INT, "Published estimator: sample every so many steps."),
+    ("--sample-seqs", "scoring.sample_seqs", INT, "Published estimator: sequences per sampled step."),
+)  # fmt: skip
+
+
+def _name(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def config_options(
+    *, sections: tuple[str, ...] = (), without: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds the flags of `FLAGS`, --config and --set to a command, which receives one `Given`.
+
+    `sections` keeps only the flags of these sections of the config, `without` leaves flags out.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        flags = [f for f in FLAGS if f[0] not in without and (not sections or f[1].split(".")[0] in sections)]
+
+        @functools.wraps(function)
+        def command(**arguments: Any) -> Any:
+            values = {flag: arguments.pop(_name(flag)) for flag, *_ in flags}
+            file, assignments = arguments.pop("config_file"), arguments.pop("assignments")
+            return function(given=gather(file, values, assignments), **arguments)
+
+        options = [
+            click.option(flag, field=field, cls=ConfigOption, type=kind, default=None, help=text)
+            for flag, field, kind, text in flags
+        ]
+        options += [
+            click.option("--config", "config_file", metavar="FILE", help="Start from a TOML config."),
+            click.option(
+                "--set",
+                "assignments",
+                metavar="A.B=C",
+                multiple=True,
+                help="Set any config field, such as dram.rows=8192; may be repeated.",
+            ),
+        ]
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a command line asks for: nested tables, and the mistakes found while reading them."""
+
+    tables: dict[str, Any]
+    problems: tuple[Problem, ...] = ()
+
+    def load(self, *overrides: dict[str, Any], backend: str = "rust") -> Config:
+        """The validated config, with `overrides` over it; every mistake in one report, with flags' names."""
+        from pimkv.backend import choose
+        from pimkv.config import load, merge
+
+        problems = list(self.problems)
+        try:
+            choose(backend)
+        except ConfigError as error:
+            problems += error.problems
+        tables = functools.reduce(merge, overrides, self.tables)
+        return load(tables, sources={field: flag for flag, field, *_ in FLAGS}, problems=problems)
+
+
+def gather(file: str | None, values: dict[str, Any], assignments: tuple[str, ...]) -> Given:
+    """The file, over it the flags that were given, over them --set."""
+    from pimkv.config import merge, parse_set, read_toml
+
+    tables: dict[str, Any] = {}
+    problems: list[Problem] = []
+    readers: list[Callable[[], dict[str, Any]]] = []
+    if file is not None:
+        readers.append(functools.partial(read_toml, file))
+    for flag, field, *_ in FLAGS:
+        if values.get(flag) is not None:
+            readers.append(functools.partial(nest, field, values[flag]))
+    readers += [functools.partial(parse_set, assignment) for assignment in assignments]
+    for read in readers:
+        try:
+            tables = merge(tables, read())
+        except ConfigError as error:
+            problems += error.problems
+    return Given(tables, tuple(problems))
+
+
+def nest(field: str, value: Any) -> dict[str, Any]:
+    """{"a": {"b": value}} for "a.b"."""
+    for part in reversed(field.split(".")):
+        value = {part: value}
+    nested: dict[str, Any] = value
+    return nested
+
+
+def reports_errors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Turns what pimkv raises into a message on stderr: exit 2 for a bad request, 1 for a failed run."""
+
+    @functools.wraps(function)
+    def command(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except (ConfigError, TraceError, InvalidArgument) as error:
+            mistakes = str(error).splitlines()
+            head = f"{_program()}: " + (f"{len(mistakes)} mistakes\n  " if len(mistakes) > 1 else "")
+            click.echo(head + "\n  ".join(mistakes), err=True)
+            raise click.exceptions.Exit(2) from None
+        except PimkvError as error:
+            click.echo(f"{_program()}: the run failed: {error}", err=True)
+            raise click.exceptions.Exit(1) from None
+
+    return command
+
+
+def _program() -> str:
+    context = click.get_current_context(silent=True)
+    return context.command_path if context is not None else "pimkv"
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+quiet_option = click.option("--quiet", is_flag=True, help="No progress bar and no log.")
+backend_option = click.option(
+    "--backend",
+    default="rust",
+    show_default=True,
+    metavar="NAME",
+    help="rust, or reference: the Python twins.",
+)
+
+
+@contextmanager
+def progress(label: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on stderr once a run has lasted two seconds; none where stderr is no terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    started = time.monotonic()
+    bar: Any = None
+
+    def update(done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None and time.monotonic() - started > 2:
+            bar = click.progressbar(length=total, label=label, file=sys.stderr)
+            bar.__enter__()
+        if bar is not None:
+            bar.update(done - bar.pos)
+
+    try:
+        yield update
+    finally:
+        if bar is not None:
+            bar.__exit__(None, None, None)
+
+
+@contextmanager
+def logging_to_stderr(*, quiet: bool) -> Iterator[None]:
+    """Sends the package's warnings to stderr while a command runs."""
+    import logging
+
+    logger = logging.getLogger("pimkv")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("pimkv: %(message)s"))
+    handler.setLevel(logging.ERROR if quiet else logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

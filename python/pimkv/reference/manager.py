@@ -1,0 +1,498 @@
+"""Block tables over a policy: reference counts, prefix sharing, fork, copy-on-write and speculation.
+
+The manager owns the blocks and asks the policy for ids. A block is given back when its last reference goes:
+references are held by tables, by pinned prefixes and by the branches of an unfinished speculation round.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from pimkv.errors import BrokenInvariant, DuplicateSequence, ForeignBlock, InvalidArgument, UnknownSequence
+from pimkv.reference.arguments import INT64_MAX, Ints, integer, vector
+from pimkv.reference.policies import Contiguous, make_policy, undone_on_error
+
+MAX_SEQUENCE = 2**32 - 1
+PREFIX_OWNER = 2**40  # prefix key k takes its blocks as owner 2**40 + k
+SCRATCH_OWNER = 2**41
+MAX_PREFIX = SCRATCH_OWNER - PREFIX_OWNER - 1
+
+
+@dataclass
+class _Pending:
+    """A speculation turn that found no block: `tokens` still to append, `branches` held (none in a stall)."""
+
+    tokens: int
+    branches: list[list[int]]
+
+
+@dataclass
+class _Sequence:
+    """The tokens 0..length - 1 of one sequence lie in `blocks` in order.
+
+    `blocks` is longer than the length asks for only while a growth waits for more. `scratch` counts the
+    blocks kept at the end of a contiguous span.
+    """
+
+    length: int
+    blocks: list[int]
+    scratch: int = 0
+    pending: _Pending | None = None
+
+
+class BlockManager:
+    """The block tables of many sequences over one pool.
+
+    `kind`, `blocks` and `blocks_per_region` are those of Pool; a block holds `block_tokens` tokens.
+    Sequences are ints in 0..2**32 - 1. A failed call changes nothing; a full pool is an answer, not a
+    failure.
+    """
+
+    def __init__(self, kind: str, blocks: int, *, block_tokens: int, blocks_per_region: int = 1) -> None:
+        self._policy = make_policy(kind, blocks, blocks_per_region)
+        self._block_tokens = integer("block_tokens", block_tokens, 1)
+        self._sequences: dict[int, _Sequence] = {}
+        self._prefixes: dict[int, list[int]] = {}
+        self._references: Counter[int] = Counter()  # of the blocks in use; never a zero
+        self._copies: list[tuple[int, int]] = []
+        self._blocks_allocated = 0
+        self._cow_copies = 0
+
+    # ---- counters ----
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks neither in use nor reserved by a contiguous span."""
+        return self._policy.free_blocks
+
+    @property
+    def live_blocks(self) -> int:
+        """Blocks in use, a shared one once; for `contiguous` the written blocks and the scratch."""
+        return len(self._references) + sum(s.scratch for s in self._sequences.values())
+
+    @property
+    def blocks_allocated(self) -> int:
+        """Blocks handed out so far, branches and scratch included, every time anew."""
+        return self._blocks_allocated
+
+    @property
+    def cow_copies(self) -> int:
+        """Copies on write so far, one for every spliced round that replaced a partial tail block included."""
+        return self._cow_copies
+
+    # ---- admission ----
+
+    def admit(
+        self,
+        seq: int,
+        tokens: int,
+        *,
+        prefix: int | None = None,
+        reserve_tokens: int = 0,
+        scratch_blocks: int = 0,
+    ) -> bool:
+        """Give a new sequence a table for `tokens` tokens (1 or more); False, and no change, if none fits.
+
+        With `prefix` the first blocks are those of that pinned prefix, one reference more on each; `tokens`
+        must reach into or past the last of them. `contiguous` first reserves a span of ceil(reserve_tokens /
+        block_tokens) + scratch_blocks blocks, which must hold the tokens; the other kinds reserve nothing
+        and leave both numbers unused. Raises DuplicateSequence for a known sequence, InvalidArgument for a
+        bad number.
+        """
+        seq = integer("seq", seq, 0, MAX_SEQUENCE)
+        wanted = self._blocks_for(integer("tokens", tokens, 1))
+        span = self._blocks_for(integer("reserve_tokens", reserve_tokens, 0))
+        scratch = integer("scratch_blocks", scratch_blocks, 0)
+        shared: list[int] = []
+        if prefix is not None:
+            self._refuse_contiguous("prefix")
+            shared = self._known_prefix(prefix)
+            if wanted < len(shared):
+                raise InvalidArgument(
+                    f"tokens = {tokens}: must need at least the {len(shared)} blocks of prefix {prefix}"
+                )
+        contiguous = self._policy.kind == "contiguous"
+        if contiguous and span < wanted:
+            raise InvalidArgument(
+                f"reserve_tokens = {reserve_tokens}: must give the {wanted} blocks of {tokens} tokens"
+            )
+        if seq in self._sequences:
+            raise DuplicateSequence(f"seq = {seq}: already has a table")
+
+        with undone_on_error(self, self._policy):
+            if contiguous:
+                if not self._policy.reserve(seq, span, scratch):
+                    return False
+                self._blocks_allocated += scratch
+            elif self._policy.free_blocks < wanted - len(shared):
+                return False
+            fresh = self._take_all(seq, wanted - len(shared))
+            self._references.update(shared)
+            self._sequences[seq] = _Sequence(tokens, [*shared, *fresh], scratch if contiguous else 0)
+        return True
+
+    def pin_prefix(self, key: int, blocks: int) -> bool:
+        """Take `blocks` blocks (0 or more) under the prefix's own owner for good; False if they do not fit.
+
+        Raises InvalidArgument for a key that is already pinned, and for `contiguous`, which cannot share.
+        """
+        key = integer("key", key, 0, MAX_PREFIX)
+        wanted = integer("blocks", blocks, 0)
+        self._refuse_contiguous("pin_prefix")
+        if key in self._prefixes:
+            raise InvalidArgument(f"key = {key}: already pinned, must be a prefix that is not")
+        if self._policy.free_blocks < wanted:
+            return False
+        with undone_on_error(self, self._policy):
+            self._prefixes[key] = self._take_all(PREFIX_OWNER + key, wanted)
+        return True
+
+    def prefix_blocks(self, key: int) -> int:
+        """The number of blocks pinned for that prefix, 0 if it is not pinned."""
+        return len(self._prefixes.get(integer("key", key, 0, MAX_PREFIX), []))
+
+    # ---- growth ----
+
+    def grow(self, seqs: Ints, tokens: Ints, start: int = 0) -> int:
+        """Append tokens[i] tokens (1 or more) to seqs[i] for i = start, start + 1, ...; int64 of one length.
+
+        Blocks are taken one at a time. If the first position written lies in a shared block, that block is
+        copied on write first. Stops at the first sequence that finds no block and returns its index: its
+        length is unchanged, the blocks it did get stay, and a call with that start resumes. Returns
+        len(seqs) when all are done. Raises UnknownSequence or InvalidArgument for what stands at `start` and
+        after.
+        """
+        seqs_list, start = self._known_batch(seqs, start)
+        amounts = vector("tokens", tokens, -(2**63), length=len(seqs_list))
+        _check_from("tokens", amounts, start, 1, INT64_MAX)
+        with undone_on_error(self, self._policy):
+            for i in range(start, len(seqs_list)):
+                if not self._grow_one(seqs_list[i], amounts[i]):
+                    return i
+        return len(seqs_list)
+
+    def write(self, seq: int, position: int) -> bool:
+        """Make the block of token `position` (0..length - 1) private; False if its copy finds no block."""
+        sequence = self._known(seq)
+        index = integer("position", position, 0, sequence.length - 1) // self._block_tokens
+        with undone_on_error(self, self._policy):
+            return self._make_private(seq, index)
+
+    def copies(self) -> Ints:
+        """The block copies (src, dst) of copy-on-write since the last call, in order: int64, shape (n, 2)."""
+        recorded = np.array(self._copies, dtype=np.int64).reshape(-1, 2)
+        self._copies = []
+        return recorded
+
+    def fork(self, parent: int, child: int) -> None:
+        """Give `child` the table and the length of `parent`: one reference more on each block.
+
+        Raises UnknownSequence, DuplicateSequence, and InvalidArgument for `contiguous`, which cannot share.
+        """
+        child = integer("child", child, 0, MAX_SEQUENCE)
+        source = self._known(parent, "parent")
+        self._refuse_contiguous("fork")
+        if child in self._sequences:
+            raise DuplicateSequence(f"child = {child}: already has a table")
+        self._references.update(source.blocks)
+        self._sequences[child] = _Sequence(source.length, list(source.blocks))
+
+    # ---- release ----
+
+    def release(self, seqs: Ints, order: Ints | None = None) -> None:
+        """Drop the sequences in turn: pending branches, then the blocks of the table in table order.
+
+        `order` holds one permutation of its table's places per sequence, one after the other: the blocks are
+        dropped in that order instead. A block whose last reference goes is given to the policy, which then
+        forgets the owner. Raises UnknownSequence (also for a sequence named twice) and InvalidArgument.
+        """
+        seqs_list, _ = self._known_batch(seqs, 0)
+        for place, seq in enumerate(seqs_list):
+            if seq in seqs_list[:place]:
+                raise UnknownSequence(f"seqs contains {seq} twice: it has no table any more the second time")
+        orders = [list(range(len(self._sequences[seq].blocks))) for seq in seqs_list]
+        if order is not None:
+            places = vector("order", order, 0, length=sum(len(o) for o in orders))
+            for i, seq in enumerate(seqs_list):
+                size = len(orders[i])
+                orders[i], places = places[:size], places[size:]
+                if sorted(orders[i]) != list(range(size)):
+                    raise InvalidArgument(
+                        f"order of seq {seq} is {orders[i]}: must be a permutation of 0..{size - 1}"
+                    )
+        for seq, places in zip(seqs_list, orders, strict=True):
+            sequence = self._sequences.pop(seq)
+            if sequence.pending is not None:
+                self._drop_branches(sequence.pending.branches)
+            for place in places:
+                self._drop(sequence.blocks[place])
+            self._policy.forget(seq)
+
+    # ---- speculation ----
+
+    def speculate(
+        self,
+        seqs: Ints,
+        advances: Ints,
+        picks: Ints,
+        *,
+        width: int,
+        depth: int,
+        adopt: str,
+        separate: bool,
+        start: int = 0,
+    ) -> tuple[int, Ints, int, int]:
+        """One speculation round for seqs[start:], one sequence after the other.
+
+        advances[i] in 1..depth + 1 tokens are appended to seqs[i] out of branch picks[i] in 0..width - 1;
+        `adopt` is "splice" or "copyback"; `separate` takes the branches under the scratch owner instead of
+        the sequence's own. With fewer free blocks than all branches need, the sequence stalls: it appends
+        one token instead.
+
+        Returns (done, advanced, stalls, copied_tokens): the index of the first sequence that found no block,
+        or len(seqs); the tokens appended, int64, index as in `seqs`, 0 where not done; the stalls met in
+        this call; the tokens copied in this call (into branches when they are taken, back when the growth is
+        complete). A sequence that found no block keeps its branches; a call that reaches it again continues
+        that same growth.
+
+        Raises UnknownSequence and InvalidArgument; `contiguous` has no branches and is refused, and so is
+        "splice" on a table that still holds blocks of an unfinished grow().
+        """
+        self._refuse_contiguous("speculate")
+        seqs_list, start = self._known_batch(seqs, start)
+        width = integer("width", width, 1)
+        depth = integer("depth", depth, 0)
+        if adopt not in ("splice", "copyback"):
+            raise InvalidArgument(f"adopt = {adopt!r}: must be 'splice' or 'copyback'")
+        wanted = vector("advances", advances, -(2**63), length=len(seqs_list))
+        _check_from("advances", wanted, start, 1, depth + 1)
+        chosen = vector("picks", picks, -(2**63), length=len(seqs_list))
+        _check_from("picks", chosen, start, 0, width - 1)
+        for seq in seqs_list[start:]:
+            s = self._sequences[seq]
+            if adopt == "splice" and s.pending is None and len(s.blocks) > self._blocks_for(s.length):
+                raise InvalidArgument(
+                    f"seqs contains {seq}: its last grow() must be finished before a splice"
+                )
+
+        advanced = np.zeros(len(seqs_list), dtype=np.int64)
+        stalls = 0
+        copied_tokens = 0
+        with undone_on_error(self, self._policy):
+            for i in range(start, len(seqs_list)):
+                seq = seqs_list[i]
+                sequence = self._sequences[seq]
+                if sequence.pending is None:
+                    r = sequence.length % self._block_tokens
+                    per_branch = self._blocks_for(r + depth + 1)
+                    if self._policy.free_blocks < width * per_branch:
+                        stalls += 1
+                        sequence.pending = _Pending(tokens=1, branches=[])
+                    else:
+                        owner = SCRATCH_OWNER if separate else seq
+                        branches = [self._take_all(owner, per_branch) for _ in range(width)]
+                        copied_tokens += width * r
+                        if adopt == "splice":
+                            self._splice(sequence, branches, chosen[i], wanted[i])
+                            advanced[i] = wanted[i]
+                            continue
+                        sequence.pending = _Pending(tokens=wanted[i], branches=branches)
+                pending = sequence.pending
+                if not self._grow_one(seq, pending.tokens):
+                    return i, advanced, stalls, copied_tokens
+                advanced[i] = pending.tokens
+                if pending.branches:
+                    copied_tokens += pending.tokens
+                self._drop_branches(pending.branches)
+                sequence.pending = None
+        return len(seqs_list), advanced, stalls, copied_tokens
+
+    def _splice(self, sequence: _Sequence, branches: list[list[int]], pick: int, advance: int) -> None:
+        r = sequence.length % self._block_tokens
+        if r > 0:
+            # the branch holds a copy of these r tokens
+            self._drop(sequence.blocks.pop())
+            self._cow_copies += 1
+        kept = self._blocks_for(r + advance)
+        sequence.blocks.extend(branches[pick][:kept])
+        sequence.length += advance
+        self._drop_branches([branches[pick][kept:], *branches[:pick], *branches[pick + 1 :]])
+
+    # ---- views ----
+
+    def length(self, seq: int) -> int:
+        """The number of tokens of a sequence; UnknownSequence if it has no table."""
+        return self._known(seq).length
+
+    def table(self, seq: int) -> Ints:
+        """The block ids of a sequence in token order, int64; UnknownSequence if it has no table."""
+        return np.array(self._known(seq).blocks, dtype=np.int64)
+
+    def refcount(self, block: int) -> int:
+        """References on a block by tables, pins and pending branches; ForeignBlock outside the pool."""
+        block = integer("block", block, -(2**63))
+        if not 0 <= block < self._policy.blocks:
+            raise ForeignBlock(f"block = {block}: the pool has blocks 0..{self._policy.blocks - 1}")
+        return self._references[block]
+
+    def sequences(self) -> Ints:
+        """The sequences that have a table, ascending, int64."""
+        return np.array(sorted(self._sequences), dtype=np.int64)
+
+    def placement(self, seqs: Ints) -> Ints:
+        """How each table lies: int64, shape (len(seqs), 4). Raises UnknownSequence.
+
+        Columns: blocks, consecutive pairs with id + 1, consecutive pairs in one region, distinct regions.
+        """
+        seqs_list, _ = self._known_batch(seqs, 0)
+        rows = []
+        for seq in seqs_list:
+            blocks = self._sequences[seq].blocks
+            regions = [block // self._policy.blocks_per_region for block in blocks]
+            adjacent = sum(b == a + 1 for a, b in pairwise(blocks))
+            same_region = sum(a == b for a, b in pairwise(regions))
+            rows.append((len(blocks), adjacent, same_region, len(set(regions))))
+        return np.array(rows, dtype=np.int64).reshape(-1, 4)
+
+    def feed(self, indices: Ints) -> None:
+        """Queue the indices numpy drew, one per coming take (`random` only: InvalidArgument otherwise)."""
+        self._policy.feed(vector("indices", indices, 0, self._policy.blocks - 1))
+
+    def check(self) -> None:
+        """Raise BrokenInvariant unless every block is accounted for.
+
+        The policy's structures agree; each reference count equals the table entries, pins and pending
+        branches that name the block; the blocks with references are exactly those in use; every table is
+        long enough and, if contiguous, the start of its span.
+        """
+        self._policy.check()
+        counted: Counter[int] = Counter()
+        for sequence in self._sequences.values():
+            counted.update(sequence.blocks)
+            for branch in sequence.pending.branches if sequence.pending is not None else []:
+                counted.update(branch)
+        for pinned in self._prefixes.values():
+            counted.update(pinned)
+        if dict(counted) != dict(self._references):
+            raise BrokenInvariant("reference counts differ from what tables, pins and pending branches hold")
+        if set(counted) != self._policy.in_use:
+            lost = sorted(self._policy.in_use - set(counted))
+            raise BrokenInvariant(
+                f"blocks in use and blocks with references differ; without reference: {lost}"
+            )
+        for seq, sequence in self._sequences.items():
+            blocks = sequence.blocks
+            if len(set(blocks)) != len(blocks):
+                raise BrokenInvariant(f"table of seq {seq} names a block twice: {blocks}")
+            if sequence.length < 1 or len(blocks) < self._blocks_for(sequence.length):
+                raise BrokenInvariant(f"seq {seq} has {sequence.length} tokens but {len(blocks)} blocks")
+        if isinstance(self._policy, Contiguous):
+            self._check_spans(self._policy.spans)
+
+    def _check_spans(self, spans: dict[int, tuple[int, int, int]]) -> None:
+        if set(spans) != set(self._sequences):
+            raise BrokenInvariant(f"spans of {sorted(spans)} but tables of {sorted(self._sequences)}")
+        for seq, (untaken, takable_end, span_end) in spans.items():
+            sequence = self._sequences[seq]
+            if sequence.blocks != list(range(untaken - len(sequence.blocks), untaken)):
+                raise BrokenInvariant(f"table of seq {seq} is not the start of its span: {sequence.blocks}")
+            if span_end - takable_end != sequence.scratch:
+                raise BrokenInvariant(f"span of seq {seq} keeps other than {sequence.scratch} scratch blocks")
+
+    # ---- the few steps everything above is made of ----
+
+    def _blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self._block_tokens)
+
+    def _take(self, owner: int) -> int | None:
+        block = self._policy.take(owner)
+        if block is not None:
+            self._references[block] = 1
+            self._blocks_allocated += 1
+        return block
+
+    def _take_all(self, owner: int, count: int) -> list[int]:
+        """`count` blocks that the caller has found to be there."""
+        blocks: list[int] = []
+        for _ in range(count):
+            block = self._take(owner)
+            if block is None:
+                raise BrokenInvariant(
+                    f"owner {owner} got {len(blocks)} of {count} blocks that were counted free"
+                )
+            blocks.append(block)
+        return blocks
+
+    def _drop(self, block: int) -> None:
+        self._references[block] -= 1
+        if self._references[block] == 0:
+            del self._references[block]
+            self._policy.give(block)
+
+    def _drop_branches(self, branches: list[list[int]]) -> None:
+        for branch in branches:
+            for block in branch:
+                self._drop(block)
+
+    def _make_private(self, seq: int, index: int) -> bool:
+        blocks = self._sequences[seq].blocks
+        old = blocks[index]
+        if self._references[old] > 1:
+            fresh = self._take(seq)
+            if fresh is None:
+                return False
+            blocks[index] = fresh
+            self._drop(old)
+            self._cow_copies += 1
+            self._copies.append((old, fresh))
+        return True
+
+    def _grow_one(self, seq: int, tokens: int) -> bool:
+        sequence = self._sequences[seq]
+        first_written = sequence.length // self._block_tokens
+        if first_written < len(sequence.blocks) and not self._make_private(seq, first_written):
+            return False
+        while len(sequence.blocks) < self._blocks_for(sequence.length + tokens):
+            block = self._take(seq)
+            if block is None:
+                return False
+            sequence.blocks.append(block)
+        sequence.length += tokens
+        return True
+
+    # ---- arguments ----
+
+    def _known(self, seq: int, name: str = "seq") -> _Sequence:
+        number = integer(name, seq, -(2**63))
+        if number not in self._sequences:
+            raise UnknownSequence(f"{name} = {number}: has no table")
+        return self._sequences[number]
+
+    def _known_batch(self, seqs: Ints, start: int) -> tuple[list[int], int]:
+        """The batch and its start; what stands before the start may have been released since."""
+        seqs_list = vector("seqs", seqs, -(2**63))
+        start = integer("start", start, 0, len(seqs_list))
+        for seq in seqs_list[start:]:
+            if seq not in self._sequences:
+                raise UnknownSequence(f"seqs contains {seq}: has no table")
+        return seqs_list, start
+
+    def _known_prefix(self, key: int) -> list[int]:
+        key = integer("prefix", key, 0, MAX_PREFIX)
+        if key not in self._prefixes:
+            raise InvalidArgument(f"prefix = {key}: is not pinned, must be one of {sorted(self._prefixes)}")
+        return self._prefixes[key]
+
+    def _refuse_contiguous(self, what: str) -> None:
+        if self._policy.kind == "contiguous":
+            raise InvalidArgument(f"{what}: kind = 'contiguous' cannot share blocks or hold branches")
+
+
+def _check_from(name: str, values: list[int], start: int, low: int, high: int) -> None:
+    """values[start:] all lie in low..high; what stands before the start has had its turn."""
+    for i in range(start, len(values)):
+        integer(f"{name}[{i}]", values[i], low, high)

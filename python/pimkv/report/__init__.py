@@ -1,0 +1,1 @@
+"""Tables and pictures of finished runs; nothing here runs a simulation."""

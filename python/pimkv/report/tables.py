@@ -1,0 +1,257 @@
+"""Text tables for the terminal, and the JSON of a comparison. Every figure is defined in docs/model.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pimkv.config import Config, explicit_map, geometry
+from pimkv.result import SCHEMA_VERSION, Result, dumps
+
+Row = Sequence[str]
+
+
+def aligned(rows: Sequence[Row], *, left: int = 1, indent: str = "  ") -> list[str]:
+    """Lines of a table whose first `left` columns are flush left and the others flush right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        (
+            indent
+            + "  ".join(
+                cell.ljust(width) if i < left else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def figure(value: float | None, digits: int) -> str:
+    """A number with so many decimals; a dash where it is not defined."""
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def size(bytes_: int) -> str:
+    """Bytes in the largest binary unit that keeps the number exact enough to read."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if bytes_ >= factor:
+            return f"{bytes_ / factor:.4g} {unit}"
+    return f"{bytes_} B"
+
+
+def scene(config: Config, summary: dict[str, Any]) -> str:
+    """One line that says what was run."""
+    source = config.workload.trace or config.workload.kind
+    return (
+        f"{source}, {summary['completed'] + summary['dropped']} requests, seed {config.seed}: "
+        f"{config.model.preset} on {config.dram.preset} ({config.layout.addrmap}), "
+        f"{geometry(config).block_tokens}-token blocks"
+    )
+
+
+def ideal(config: Config) -> float:
+    """Bandwidth of full commands to open rows over the channels of one KV shard, GB/s."""
+    return config.dram.ideal_gbps / config.layout.kv_shards
+
+
+def run_table(result: Result) -> str:
+    """The figures of one run."""
+    s, published, exact, placement = (
+        result.summary,
+        result.summary["published"],
+        result.summary["exact"],
+        result.summary["placement"],
+    )
+    rows = [
+        ("", "published", "exact"),
+        ("row-hit rate M1", figure(published["m1"], 4), figure(exact["m1"], 4)),
+        ("bank use M2", figure(published["m2"], 4), figure(exact["m2"], 4)),
+        ("bandwidth M3, GB/s", figure(published["m3_gbps"], 1), figure(exact["m3_gbps"], 1)),
+        (
+            "  of the ideal",
+            percent(published["m3_gbps"], result.config),
+            percent(exact["m3_gbps"], result.config),
+        ),
+        ("time per sequence M4, ns", figure(published["m4_ns"], 1), ""),
+        ("region spread", figure(placement["region_spread"], 2), ""),
+        ("adjacent blocks", figure(placement["adjacent"], 4), ""),
+        ("same region", figure(placement["same_region"], 4), ""),
+        ("runs of ids", figure(placement["runs"], 2), ""),
+    ]
+    counts = [
+        ("decode steps", s["decode_steps"], "requests completed", s["completed"]),
+        ("samples", s["samples"], "dropped", s["dropped"]),
+        ("pool blocks", s["pool_blocks"], "skipped in the trace", s["skipped_requests"]),
+        ("peak live blocks", s["peak_live_blocks"], "preemptions", s["preemptions"]),
+        ("blocks allocated", s["blocks_allocated"], "admission failures", s["admission_failures"]),
+    ]
+    lines = [f"{result.config.allocator.kind}: {scene(result.config, s)}", "", *aligned(rows), ""]
+    lines += aligned([(a, f"{b:,}", f"   {c}", f"{d:,}") for a, b, c, d in counts])
+    return "\n".join([*lines, "", *LEGEND])
+
+
+LEGEND = (
+    "published: the study's estimator, mean over sampled sequences. exact: total bytes / total time over",
+    "every decode step of every sequence, same formula. M1..M4 and the rest: docs/model.md.",
+)
+
+
+def percent(gbps: float | None, config: Config) -> str:
+    """A bandwidth as a share of the ideal."""
+    return "-" if gbps is None else f"{100 * gbps / ideal(config):.1f} %"
+
+
+def ratio(value: float | None, base: float | None) -> float | None:
+    """value / base where both are known."""
+    return None if value is None or not base else value / base
+
+
+def compare_table(results: Sequence[Result]) -> str:
+    """Allocators side by side; gains are bandwidth over the first one's."""
+    base = results[0].summary
+    rows: list[Row] = [
+        ("", "published", "", "", "", "", "exact", "", "", "", ""),
+        ("allocator", "M1", "M2", "M3 GB/s", "gain", "spread", "M1", "M2", "M3 GB/s", "gain", "of ideal"),
+    ]
+    for result in results:
+        p, e, where = (result.summary[k] for k in ("published", "exact", "placement"))
+        gain_p = ratio(p["m3_gbps"], base["published"]["m3_gbps"])
+        gain_e = ratio(e["m3_gbps"], base["exact"]["m3_gbps"])
+        rows.append((
+            result.config.allocator.kind,
+            figure(p["m1"], 4), figure(p["m2"], 4), plain(p["m3_gbps"]), times(gain_p),
+            figure(where["region_spread"], 2),
+            figure(e["m1"], 4), figure(e["m2"], 4), plain(e["m3_gbps"]), times(gain_e),
+            percent(e["m3_gbps"], result.config),
+        ))  # fmt: skip
+    counts: list[Row] = [
+        (
+            "allocator",
+            "steps",
+            "pool",
+            "peak live",
+            "allocated",
+            "adjacent",
+            "runs",
+            "M4 ns",
+            "preempted",
+            "dropped",
+        )
+    ]
+    for result in results:
+        s, where = result.summary, result.summary["placement"]
+        counts.append((
+            result.config.allocator.kind,
+            *(f"{s[k]:,}" for k in ("decode_steps", "pool_blocks", "peak_live_blocks", "blocks_allocated")),
+            figure(where["adjacent"], 4), figure(where["runs"], 2), figure(s["published"]["m4_ns"], 1),
+            f"{s['preemptions']:,}", f"{s['dropped']:,}",
+        ))  # fmt: skip
+    return "\n".join([
+        scene(results[0].config, base), "",
+        *aligned(counts), "",
+        *LEGEND, "",
+        *aligned(rows),
+    ])  # fmt: skip
+
+
+def plain(gbps: float | None) -> str:
+    """A bandwidth without a thousands separator, as the study prints it."""
+    return "-" if gbps is None else f"{gbps:.1f}"
+
+
+def times(gain: float | None) -> str:
+    """A ratio."""
+    return "-" if gain is None else f"{gain:.2f}x"
+
+
+def compare_json(results: Sequence[Result]) -> str:
+    """Runs and their ratios to the first, as one JSON object."""
+    base = results[0].summary
+    reports = [result.report() for result in results]
+    ratios = {
+        result.config.allocator.kind: {
+            f"{part}_{name}": ratio(result.summary[part][name], base[part][name])
+            for part, name in (
+                ("published", "m1"), ("published", "m3_gbps"), ("published", "m4_ns"),
+                ("exact", "m1"), ("exact", "m3_gbps"),
+            )
+        }
+        for result in results
+    }  # fmt: skip
+    return dumps({
+        "schema_version": SCHEMA_VERSION,
+        "versions": reports[0]["versions"],
+        "base": results[0].config.allocator.kind,
+        "runs": [{"config": r["config"], "summary": r["summary"]} for r in reports],
+        "ratios": ratios,
+        "timing": {result.config.allocator.kind: result.timing for result in results},
+    })  # fmt: skip
+
+
+def derived(config: Config) -> dict[str, Any]:
+    """What `pimkv derive` tells, by name."""
+    shape = geometry(config)
+    return {
+        "model": config.model.preset,
+        "dram": config.dram.preset,
+        "kv_shards": config.layout.kv_shards,
+        "kv_layout": config.layout.kv_layout,
+        "addrmap": explicit_map(config),
+        "bytes_per_token": shape.token_bytes,
+        "block_tokens": shape.block_tokens,
+        "block_bytes": shape.block_bytes,
+        "region_bytes": shape.region_bytes,
+        "region_tokens": shape.region_bytes // shape.token_bytes,
+        "blocks_per_region": shape.blocks_per_region,
+        "regions_per_block": max(1, shape.block_bytes // shape.region_bytes),
+        "regions": config.dram.rows,
+        "capacity_blocks": shape.capacity_blocks,
+        "ideal_gbps": ideal(config),
+    }
+
+
+def derive_one(config: Config) -> str:
+    """Region and block sizes of a model on a DRAM, and the block sizes that fit it."""
+    d = derived(config)
+    rows = [
+        ("bytes per token, one layer", f"{d['bytes_per_token']:,} B"),
+        ("block", f"{d['block_tokens']} tokens = {size(d['block_bytes'])}"),
+        (
+            "region (one row index in every bank)",
+            f"{size(d['region_bytes'])} = {d['region_tokens']:,} tokens",
+        ),
+        ("blocks per region", f"{d['blocks_per_region']:,}"),
+        ("regions per block", f"{d['regions_per_block']:,}"),
+        ("regions in the DRAM", f"{d['regions']:,}"),
+        ("blocks in the DRAM", f"{d['capacity_blocks']:,}"),
+        ("ideal bandwidth", f"{d['ideal_gbps']:,.1f} GB/s"),
+    ]
+    head = f"{d['model']} on {d['dram']}" + (f", {d['kv_shards']} KV shards" if d["kv_shards"] > 1 else "")
+    return "\n".join([head, "", *aligned(rows, left=2), "", f"  address map  {d['addrmap']}"])
+
+
+def derive_table(entries: Sequence[dict[str, Any]]) -> str:
+    """One line per model, DRAM and block size; what is refused says why below."""
+    rows: list[Row] = [("model", "DRAM", "block", "bytes", "region", "blocks/region", "blocks in the DRAM")]
+    notes: dict[str, None] = {}
+    for e in entries:
+        names = (str(e["model"]), str(e["dram"]), str(e["block_tokens"]))
+        if "refused" in e:
+            rows.append((*names, "-", "-", "refused", "-"))
+            notes |= dict.fromkeys(e["refused"].splitlines())
+        else:
+            numbers = (f"{e['blocks_per_region']:,}", f"{e['capacity_blocks']:,}")
+            rows.append((*names, size(e["block_bytes"]), size(e["region_bytes"]), *numbers))
+    return "\n".join([*aligned(rows, left=2), *([""] if notes else []), *(f"  {note}" for note in notes)])
+
+
+def presets_table(chosen: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """Presets of each kind with their values."""
+    lines: list[str] = []
+    for kind, entries in chosen.items():
+        lines += [kind, ""]
+        for name, values in entries.items():
+            shown = ", ".join(f"{k} {v}" for k, v in values.items() if k != "note")
+            lines += [f"  {name}", f"      {values.get('note', '')}", f"      {shown}"]
+        lines.append("")
+    return "\n".join(lines).rstrip()

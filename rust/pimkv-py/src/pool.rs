@@ -1,0 +1,80 @@
+//! `Pool`: an allocation policy by itself.
+
+use numpy::IntoPyArray;
+use pimkv_core::alloc::{self, Policy};
+use pimkv_core::{BlockId, Error, Owner};
+use pyo3::prelude::*;
+use rustc_hash::FxHashSet;
+
+use crate::errors::Result;
+use crate::{IntArray, Ints, bounded};
+
+/// A pool of blocks under one allocation policy.
+#[pyclass(module = "pimkv._pimkv")]
+pub(crate) struct Pool {
+    policy: Box<dyn Policy>,
+}
+
+fn owner(owner: i64) -> Result<Owner> {
+    Ok(Owner(bounded("owner", owner, "allowed 0 and up")?))
+}
+
+#[pymethods]
+impl Pool {
+    /// Makes the policy `kind` over `blocks` free blocks.
+    #[new]
+    #[pyo3(signature = (kind, blocks, *, blocks_per_region = 1))]
+    fn new(kind: &str, blocks: i64, blocks_per_region: i64) -> Result<Self> {
+        let blocks = bounded("blocks", blocks, "allowed 1 to 2147483648")?;
+        let blocks_per_region = bounded("blocks_per_region", blocks_per_region, "allowed 1 to 4294967295")?;
+        Ok(Self { policy: alloc::policy(kind, blocks, blocks_per_region)? })
+    }
+
+    /// Hands up to `n` blocks to `owner`, fewer when the pool runs out.
+    fn take<'py>(&mut self, py: Python<'py>, owner: i64, n: i64) -> Result<IntArray<'py>> {
+        let (owner, n) = (self::owner(owner)?, bounded::<u64>("n", n, "allowed 0 and up")?);
+        let ids: Vec<i64> = (0..n).map_while(|_| self.policy.take(owner)).map(|b| b.0.into()).collect();
+        Ok(ids.into_pyarray(py))
+    }
+
+    /// Takes the blocks back in this order; if one cannot be, none is.
+    fn give(&mut self, ids: Ints<'_>) -> Result<()> {
+        let mut blocks = Vec::with_capacity(ids.as_array().len());
+        let mut seen = FxHashSet::default();
+        for &id in ids.as_array() {
+            let block = u32::try_from(id).ok().filter(|&b| b < self.policy.blocks()).map(BlockId);
+            let block = block.ok_or(Error::ForeignBlock { block: id, blocks: self.policy.blocks() })?;
+            if !self.policy.is_taken(block) || !seen.insert(block) {
+                return Err(Error::DoubleFree(block).into());
+            }
+            blocks.push(block);
+        }
+        for block in blocks {
+            self.policy.give(block)?;
+        }
+        Ok(())
+    }
+
+    /// Drops what the policy remembers of `owner`.
+    fn forget(&mut self, owner: i64) -> Result<()> {
+        self.policy.forget(self::owner(owner)?);
+        Ok(())
+    }
+
+    /// Blocks that can still be taken.
+    #[getter]
+    fn free_blocks(&self) -> u32 {
+        self.policy.free_blocks()
+    }
+
+    /// Memory of the policy's own structures, in bytes.
+    #[getter]
+    fn bookkeeping_bytes(&self) -> usize {
+        self.policy.bookkeeping_bytes()
+    }
+
+    /// Verifies the policy's structures; raises `BrokenInvariant`.
+    fn check(&self) -> Result<()> {
+        Ok(self.policy.check()?)
+    }
+}

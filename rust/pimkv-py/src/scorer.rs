@@ -1,0 +1,146 @@
+//! `AddressMap` and `Scorer`: where bursts lie, and the commands that read them.
+
+use numpy::{IntoPyArray, PyArray1};
+use pimkv_core::dram::{self, Geometry, Place};
+use pimkv_core::grouper::{Coalesce, Tally};
+use pimkv_core::{Error, scorer};
+use pyo3::prelude::*;
+
+use crate::errors::Result;
+use crate::manager::BlockManager;
+use crate::{IntArray, Ints, bounded, seq_ids};
+
+/// Four parallel int64 arrays: channel, flat bank, row, column.
+type Places<'py> = (IntArray<'py>, IntArray<'py>, IntArray<'py>, IntArray<'py>);
+
+/// A bit-field address map over burst numbers.
+#[pyclass(frozen, module = "pimkv._pimkv")]
+pub(crate) struct AddressMap {
+    inner: dram::AddressMap,
+}
+
+#[pymethods]
+impl AddressMap {
+    /// Reads a map such as `row:14 col:4 bg:2 ba:2 ch:5 col:1; ba^row:2` for a geometry.
+    #[new]
+    #[pyo3(signature = (spec, *, channels, bank_groups, banks_per_group, rows, row_bytes, burst_bytes))]
+    fn new(
+        spec: &str,
+        channels: i64,
+        bank_groups: i64,
+        banks_per_group: i64,
+        rows: i64,
+        row_bytes: i64,
+        burst_bytes: i64,
+    ) -> Result<Self> {
+        let size = |name, value| bounded(name, value, "a power of two from 1 to 2^24");
+        let geometry = Geometry {
+            channels: size("channels", channels)?,
+            bank_groups: size("bank_groups", bank_groups)?,
+            banks_per_group: size("banks_per_group", banks_per_group)?,
+            rows: size("rows", rows)?,
+            row_bytes: size("row_bytes", row_bytes)?,
+            burst_bytes: size("burst_bytes", burst_bytes)?,
+        };
+        Ok(Self { inner: dram::AddressMap::parse(spec, geometry)? })
+    }
+
+    /// Burst numbers -> (channel, bank, row, column).
+    fn decode<'py>(&self, py: Python<'py>, bursts: Ints<'_>) -> Result<Places<'py>> {
+        let limit = self.inner.geometry().bursts();
+        let mut fields: [Vec<i64>; 4] = Default::default();
+        for &burst in bursts.as_array() {
+            let number = u64::try_from(burst).ok().filter(|&b| b < limit);
+            let number = number
+                .ok_or_else(|| Error::invalid("bursts", burst, format!("allowed 0 to {}", limit - 1)))?;
+            let Place { channel, bank, row, column } = self.inner.decode(number);
+            for (field, value) in fields.iter_mut().zip([channel, bank, row, column]) {
+                field.push(value.into());
+            }
+        }
+        Ok(fields.map(|f| f.into_pyarray(py)).into())
+    }
+
+    /// (channel, bank, row, column) -> burst numbers.
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        channel: Ints<'_>,
+        bank: Ints<'_>,
+        row: Ints<'_>,
+        column: Ints<'_>,
+    ) -> Result<IntArray<'py>> {
+        let g = self.inner.geometry();
+        let fields = [
+            ("channel", channel, g.channels),
+            ("bank", bank, g.banks()),
+            ("row", row, g.rows),
+            ("column", column, g.row_bytes / g.burst_bytes),
+        ];
+        let n = fields[0].1.as_array().len();
+        for (name, values, size) in &fields {
+            if values.as_array().len() != n {
+                let allowed = format!("as many values as channel, {n}");
+                return Err(Error::invalid(name, values.as_array().len(), allowed).into());
+            }
+            if let Some(&bad) = values.as_array().iter().find(|&&v| v < 0 || v >= i64::from(*size)) {
+                return Err(Error::invalid(name, bad, format!("allowed 0 to {}", size - 1)).into());
+            }
+        }
+        // Every value was found to be within its field's size.
+        #[allow(clippy::cast_sign_loss)]
+        let at = |field: usize, i: usize| fields[field].1.as_array()[i] as u32;
+        let place = |i| Place { channel: at(0, i), bank: at(1, i), row: at(2, i), column: at(3, i) };
+        Ok(PyArray1::from_iter(py, (0..n).map(|i| self.inner.encode(place(i)).cast_signed())))
+    }
+}
+
+/// Scores block tables: all-bank commands, row hits and bursts of each sequence.
+#[pyclass(module = "pimkv._pimkv")]
+pub(crate) struct Scorer {
+    inner: scorer::Scorer,
+}
+
+#[pymethods]
+impl Scorer {
+    /// A scorer on `address_map`; `window` bursts may be reordered, 0 means in order.
+    #[new]
+    #[pyo3(signature = (address_map, *, block_bytes, token_bytes, window))]
+    fn new(address_map: &AddressMap, block_bytes: i64, token_bytes: i64, window: i64) -> Result<Self> {
+        let window = bounded("window", window, "allowed 0 to 4294967295")?;
+        let coalesce = if window == 0 { Coalesce::InOrder } else { Coalesce::Window(window) };
+        let block_bytes = bounded("block_bytes", block_bytes, "allowed 1 and up")?;
+        let token_bytes = bounded("token_bytes", token_bytes, "allowed 1 and up")?;
+        let map = address_map.inner.clone();
+        Ok(Self { inner: scorer::Scorer::new(map, block_bytes, token_bytes, coalesce)? })
+    }
+
+    /// Scores each sequence as its table stands: (commands, hits, bursts), one of each per sequence.
+    fn observe<'py>(
+        &mut self,
+        py: Python<'py>,
+        manager: &mut BlockManager,
+        seqs: Ints<'_>,
+    ) -> Result<(IntArray<'py>, IntArray<'py>, IntArray<'py>)> {
+        let seqs = seq_ids(&seqs)?;
+        let tallies = py.detach(|| self.inner.observe(&mut manager.inner, &seqs))?;
+        let column = |field: fn(&Tally) -> u64| {
+            PyArray1::from_iter(py, tallies.iter().map(|t| field(t).cast_signed()))
+        };
+        Ok((column(|t| t.commands), column(|t| t.hits), column(|t| t.bursts)))
+    }
+
+    /// Commands, hits and bursts over everything observed.
+    fn totals(&self) -> (u64, u64, u64) {
+        let Tally { commands, hits, bursts } = self.inner.totals();
+        (commands, hits, bursts)
+    }
+
+    /// Drops the cached state of sequences.
+    fn forget(&mut self, seqs: Ints<'_>) -> Result<()> {
+        for seq in seq_ids(&seqs)? {
+            self.inner.forget(seq);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,445 @@
+"""The config refused: every mistake in one report, each line with what is wrong, allowed and meant."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pimkv.config import (
+    Config,
+    PagedOptions,
+    PimAwareOptions,
+    explicit_map,
+    geometry,
+    load,
+    merge,
+    parse_set,
+    presets,
+)
+from pimkv.errors import ConfigError, Problem
+
+SECTIONS = ("workload", "model", "dram", "layout", "allocator", "scheduler", "scoring")
+fuzz = settings(deadline=None)
+
+
+def refuse(data: Any, **keywords: Any) -> ConfigError:
+    """The error `load` raises; checks what holds for every report."""
+    with pytest.raises(ConfigError) as caught:
+        load(data, **keywords)
+    error = caught.value
+    lines = str(error).split("\n")
+    assert len(lines) == len(error.problems) >= 1
+    for line, problem in zip(lines, error.problems, strict=True):
+        assert line.startswith(problem.field)
+        assert problem.message in line and problem.hint in line and problem.flag in line
+        assert line.isprintable()
+    for jargon in ("pydantic", "http", "validation error", "Input should", "input_value", "type="):
+        assert jargon not in str(error)
+    return error
+
+
+def fields(data: Any) -> list[str]:
+    return [problem.field for problem in refuse(data).problems]
+
+
+def only(data: Any) -> str:
+    """The one line of a report on one mistake."""
+    error = refuse(data)
+    assert len(error.problems) == 1, str(error)
+    return str(error)
+
+
+# ---- All mistakes in one report --------------------------------------------------------------------------
+
+
+def test_four_mistakes_give_four_lines_with_their_flags() -> None:
+    error = refuse(
+        {
+            "seed": -1,
+            "dram": {"preset": "hbm3-pimm"},
+            "layout": {"block_tokens": 24},
+            "scheduler": {"headroom": math.nan},
+        },
+        sources={"dram.preset": "--dram", "layout.block_tokens": "--block-tokens", "seed": "--seed"},
+    )
+    seed, dram, block, headroom = str(error).split("\n")
+    assert seed == "seed = -1 (--seed): is too small; must be an integer from 0 to 4294967295"
+    assert dram == (
+        'dram.preset = "hbm3-pimm" (--dram): unknown; choose from hbm3-pim, gddr6-pim, gddr6-aim, hbm2-pim, '
+        'hbm2-neupims; did you mean "hbm3-pim"?'
+    )
+    assert block.startswith("layout.block_tokens = 24 (--block-tokens): a block of 24 tokens of 4096 bytes")
+    assert block.endswith("did you mean 32?")
+    assert headroom == "scheduler.headroom = nan: is not finite; must be a finite number above 0"
+
+
+def test_problems_carry_the_parts_of_a_line() -> None:
+    error = refuse({"scheduler": {"max_batch": True}}, sources={"scheduler.max_batch": "--max-batch"})
+    assert error.problems == [
+        Problem(
+            "scheduler.max_batch", True, "is a boolean; must be an integer from 1 to 65536", "", "--max-batch"
+        )
+    ]
+
+
+def test_lines_come_in_the_order_of_the_config_unknown_keys_with_their_table() -> None:
+    data = {
+        "scoring": {"window": 0},
+        "scheduler": {"max_batch": 0, "bacth": 1},
+        "layout": {"kv_shards": 3},
+        "sed": 1,
+        "seed": 1.5,
+    }
+    assert fields(data) == [
+        "sed", "seed", "layout.kv_shards", "scheduler.bacth", "scheduler.max_batch", "scoring.window",
+    ]  # fmt: skip
+
+
+def test_earlier_problems_come_first() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_set("scheduler.max_batch")
+    error = refuse({"seed": -1}, problems=caught.value.problems)
+    assert [problem.field for problem in error.problems] == ["--set", "seed"]
+    refuse({}, problems=caught.value.problems)
+
+
+def test_errors_survive_pickling() -> None:
+    error = refuse({"seed": -1, "scheduler": 5})
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.problems) == (str(error), error.problems)
+    assert ConfigError("a message alone").problems == []
+
+
+# ---- Keys, types, ranges ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "hint"),
+    [
+        ({"allocatr": {"kind": "pim-aware"}}, "allocatr", 'did you mean "allocator"?'),
+        ({"scheduler": {"max_bacth": 8}}, "scheduler.max_bacth", 'did you mean "scheduler.max_batch"?'),
+        ({"max_batch": 8}, "max_batch", 'did you mean "scheduler.max_batch"?'),
+        ({"layout": {"channels": 8}}, "layout.channels", 'did you mean "dram.channels"?'),
+        ({"layout": {"preset": 8}}, "layout.preset", 'did you mean "model.preset" or "dram.preset"?'),
+        (
+            {"allocator": {"options": {"windw": 1}}},
+            "allocator.options.windw",
+            'did you mean "scoring.window"?',
+        ),
+        ({"scoring": {"zzz": 8}}, "scoring.zzz", ""),
+        ({1: 2}, "1", ""),
+        ({"a\nb": 2}, '"a\\nb"', ""),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_one(data: Any, field: str, hint: str) -> None:
+    error = refuse(data)
+    (problem,) = error.problems
+    assert (problem.field, problem.hint) == (field, hint)
+    assert problem.message.startswith("unknown key; ")
+
+
+@pytest.mark.parametrize("kind", ["paged", "pim-aware"])
+def test_allocator_options_are_those_of_the_kind(kind: str) -> None:
+    expected = {"paged": PagedOptions, "pim-aware": PimAwareOptions}[kind]
+    assert type(load({"allocator": {"kind": kind, "options": {}}}).allocator.options) is expected
+    assert "this table takes none" in only({"allocator": {"kind": kind, "options": {"scratch": 1}}})
+
+
+def test_options_of_an_unknown_allocator_are_not_judged() -> None:
+    line = only({"allocator": {"kind": "pim_aware", "options": {"scratch": 1}}})
+    assert line == (
+        'allocator.kind = "pim_aware": unknown; choose from paged, pim-aware; did you mean "pim-aware"?'
+    )
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "said"),
+    [
+        ("scheduler", "max_batch", True, "= true: is a boolean; must be an integer from 1 to 65536"),
+        ("scheduler", "max_batch", "64", '= "64": is a string; must be an integer'),
+        ("scheduler", "max_batch", 64.0, "= 64.0: is a float; must be an integer from 1 to 65536; did you mean 64?"),
+        ("scheduler", "max_batch", 64.5, "= 64.5: is a float; must be an integer from 1 to 65536"),
+        ("scheduler", "max_batch", [64], "= [64]: is an array; must be"),
+        ("scheduler", "max_batch", {"a": 1}, "= {a = 1}: is a table; must be"),
+        ("scheduler", "max_batch", None, ": is None; must be an integer"),
+        ("scheduler", "max_batch", 0, "= 0: is too small"),
+        ("scheduler", "max_batch", 65537, "= 65537: is too large"),
+        ("scheduler", "pool_blocks", 2**31 + 1, "must be an integer from 0 to 2147483648"),
+        ("scheduler", "headroom", math.inf, "= inf: is not finite"),
+        ("scheduler", "headroom", 0, "= 0: is too small; must be a finite number above 0"),
+        ("scheduler", "headroom", False, "= false: is a boolean"),
+        ("scheduler", "headroom", 10**400, "is too large; must be a finite number"),
+        ("scheduler", "admission", "vllm", '= "vllm": unknown; choose from oracle'),
+        ("scheduler", "admission", 5, "= 5: is an integer; choose from oracle"),
+        ("workload", "requests", 1_000_001, "must be an integer from 1 to 1000000, or left out"),
+        ("workload", "trace", "", '= "": is empty'),
+        ("workload", "trace", Path("a.csv"), "is of type PosixPath; must be a string"),
+        ("workload", "trace", "\udcff", "is not valid Unicode"),
+        ("workload", "trace", tomllib.loads("d = 2024-01-02")["d"], "= 2024-01-02: is a date or time"),
+        ("workload", "step_ms", -1.0, "= -1.0: is too small"),
+        ("workload", "arrival_rate", 0.0, "or left out"),
+        ("dram", "rows", 1000, "is not a power of two; must be a power of two from 1 to 4194304; did you mean 1024?"),
+        ("dram", "rows", 2**23, "is too large; must be a power of two from 1 to 4194304"),
+        ("dram", "channels", 33.0, "is a float; must be a power of two from 1 to 4096; did you mean 32?"),
+        ("dram", "tccd_ns", "4", '= "4": is a string; must be a finite number from 0.001 to 1000000'),
+        ("dram", "preset", 3, "= 3: is an integer; choose from hbm3-pim"),
+        ("model", "preset", "llama-gqa", 'did you mean "llama-gqa-8kv"?'),
+        ("model", "preset", "Qwen3_8B", 'did you mean "qwen3-8b"?'),
+        ("layout", "block_tokens", 2**21, "is too large; must be an integer from 0 to 1048576"),
+        ("layout", "kv_layout", "split", 'did you mean "published-split"?'),
+        ("scoring", "coalesce", "in-order", 'did you mean "inorder"?'),
+    ],
+)  # fmt: skip
+def test_a_bad_value_is_shown_with_what_is_allowed(section: str, key: str, value: Any, said: str) -> None:
+    line = only({section: {key: value}})
+    assert line.startswith(f"{section}.{key}")
+    assert said in line
+    assert len(line) < 400
+
+
+def test_a_value_too_long_to_print_is_shortened() -> None:
+    line = only({"scheduler": {"max_batch": 10**5000}})
+    assert " ... " in line and len(line) < 200
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("value", [5, [{"a": 1}], "x", None])
+def test_a_section_must_be_a_table(section: str, value: Any) -> None:
+    line = only({section: value})
+    assert line.startswith(section) and "; must be a table with keys " in line
+
+
+def test_set_of_a_whole_section_is_refused_by_load() -> None:
+    assert only(parse_set("scheduler=5")).startswith(
+        "scheduler = 5: is an integer; must be a table with keys "
+    )
+
+
+def test_the_config_itself_must_be_a_table() -> None:
+    assert only(5).startswith("config = 5: is an integer; must be a table with keys seed, ")
+
+
+# ---- Checks across fields --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "fitting"),
+    [(24, "32, 16, 64, 8, 128, 4"), (3, "4, 2, 8, 1, 16, 32"), (200, "256, 128, 64, 32, 16, 8")],
+)
+def test_a_block_that_straddles_regions_is_refused_with_those_that_do_not(tokens: int, fitting: str) -> None:
+    line = only({"layout": {"block_tokens": tokens}})
+    assert f"nearest that fit this model and DRAM: {fitting}; did you mean" in line
+    assert "regions that do not divide are not supported yet" in line
+    for fit in fitting.split(", "):
+        load({"layout": {"block_tokens": int(fit)}})
+
+
+def test_where_tokens_do_not_divide_a_region_only_whole_regions_fit() -> None:
+    odd = {"kv_heads": 10, "query_heads": 40}
+    assert "nearest that fit this model and DRAM: 512;" in only({"model": odd})
+    assert only({"model": odd, "layout": {"block_tokens": 0}}).endswith("DRAM: 512; did you mean 512?")
+    assert geometry(load({"model": odd, "layout": {"block_tokens": 512}})).blocks_per_region == 1
+
+
+def test_a_derived_block_beyond_the_largest_is_refused() -> None:
+    big = {"row_bytes": 2**18, "channels": 2**12, "bank_groups": 32, "banks_per_group": 32}
+    line = only({"dram": big, "layout": {"block_tokens": 0}})
+    assert "is not 1 to 1048576 whole tokens" in line and line.endswith("did you mean 1048576?")
+
+
+def test_a_token_must_be_whole_bursts() -> None:
+    line = only({"model": {"kv_heads": 1, "head_dim": 3}})
+    assert "2 x kv_heads 1 x head_dim 3 x dtype_bytes 2 = 12 bytes, not whole bursts" in line
+    assert line.endswith("must be a multiple of 8; did you mean 8?")
+    split = {
+        "model": {"kv_heads": 2, "head_dim": 8},
+        "layout": {"kv_shards": 2, "kv_layout": "published-split"},
+    }
+    line = only(split)
+    assert "/ kv_shards 2 / 2 (published-split) = 16 bytes" in line and line.endswith("did you mean 16?")
+    load(merge(split, {"model": {"head_dim": 16}}))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"layout": {"kv_shards": 3}}, "is not a power of two, does not divide dram.channels = 32"),
+        ({"layout": {"kv_shards": 16}}, "does not divide model.kv_heads = 8; choose from 1, 2, 4, 8; did you mean 8?"),
+        ({"layout": {"kv_shards": 8}, "dram": {"channels": 4}}, "does not divide dram.channels = 4; choose from 1, 2, 4"),
+        # Whatever the model turns out to be, three is no number of shards.
+        ({"layout": {"kv_shards": 3}, "model": {"kv_heads": 0}}, "is not a power of two, does not divide dram.channels"),
+    ],
+)  # fmt: skip
+def test_shards_must_divide_channels_and_heads(data: Any, said: str) -> None:
+    assert said in str(refuse(data))
+
+
+def test_query_heads_must_share_kv_heads_evenly() -> None:
+    line = only({"model": {"kv_heads": 64}})
+    assert line.startswith("model.query_heads = 32: must be a multiple of model.kv_heads = 64")
+    assert line.endswith("did you mean 64?")
+
+
+def test_a_pool_must_fit_the_dram() -> None:
+    line = only({"scheduler": {"pool_blocks": 131073}})
+    assert "131073 blocks of 65536 bytes are more than the DRAM's 8589934592 bytes; at most 131072" in line
+    load({"scheduler": {"pool_blocks": 131072}})
+    # Shards and the split proxy change the block and the DRAM alike, or the block alone.
+    load({"scheduler": {"pool_blocks": 131072}, "layout": {"kv_shards": 8}})
+    load({"scheduler": {"pool_blocks": 262144}, "layout": {"kv_layout": "published-split"}})
+
+
+@pytest.mark.parametrize(
+    ("dram", "said"),
+    [
+        ({"cache_line_bytes": 16}, "dram.cache_line_bytes = 16: a cache line is smaller than a burst"),
+        ({"cache_line_bytes": 2048}, "dram.cache_line_bytes = 2048: a cache line is larger than a row of one bank"),
+        ({"burst_bytes": 2048}, "dram.burst_bytes = 2048: a burst is larger than a row; at most dram.row_bytes = 1024"),
+    ],
+)  # fmt: skip
+def test_burst_line_and_row_must_nest(dram: dict[str, int], said: str) -> None:
+    assert said in only({"dram": dram})
+
+
+@pytest.mark.parametrize("name", [name for name, entry in presets("model").items() if "needs" in entry])
+def test_a_model_that_cannot_run_yet_is_refused_with_its_reason(name: str) -> None:
+    line = only({"model": {"preset": name}})
+    assert line.startswith(
+        f'model.preset = "{name}": {presets("model")[name]["needs"]}; choose from llama-gqa'
+    )
+    assert name not in line.partition("choose from")[2]
+
+
+def test_nothing_is_built_on_a_field_that_is_reported() -> None:
+    # Each alone would upset the block, the pool or the map as well.
+    assert fields({"model": {"kv_heads": 0}, "layout": {"block_tokens": 24}}) == ["model.kv_heads"]
+    assert fields({"dram": {"channels": 33}, "layout": {"addrmap": "row:14 col:5 bg:2 ba:2 ch:9"}}) == [
+        "dram.channels"
+    ]
+    assert fields({"dram": {"row_bytes": 0}, "scheduler": {"pool_blocks": 2**31}}) == ["dram.row_bytes"]
+
+
+def test_with_an_unknown_preset_only_what_no_preset_would_mend_is_reported() -> None:
+    fits_hbm3 = {"addrmap": "row:14 col:5 bg:2 ba:2 ch:5"}
+    fits_gddr6 = {"addrmap": "row:14 col:6 bg:2 ba:2 ch:3"}
+    for layout in (fits_hbm3, fits_gddr6):
+        assert fields({"dram": {"preset": "x"}, "layout": layout}) == ["dram.preset"]
+    assert fields({"dram": {"preset": "x"}, "layout": {"addrmap": "row:14 col:9 bg:2 ba:2 ch:5"}}) == [
+        "dram.preset",
+        "layout.addrmap",
+    ]
+    # Given beside the unknown name, a value is as sure as ever.
+    assert fields({"dram": {"preset": "x", "channels": 2}, "layout": {"kv_shards": 4}}) == [
+        "dram.preset",
+        "layout.kv_shards",
+    ]
+    assert fields({"model": {"preset": "x"}, "dram": 5, "layout": {"block_tokens": 24}}) == [
+        "model.preset",
+        "dram",
+        "layout.block_tokens",
+    ]
+    line = str(refuse({"dram": {"preset": "gdr6-aim"}, "layout": {"block_tokens": 24}})).split("\n")[1]
+    assert "region of 1048576 bytes" in line
+    assert 'taken with dram.preset = "gddr6-aim", but wrong with every preset; did you mean 32?' in line
+
+
+# ---- Address maps ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("addrmap", "said"),
+    [
+        ("row:* col:* bg:* ba:*", "field ch is missing; it needs 5 bits (dram.channels = 32); write ch:5 or ch:*"),
+        ("row:14 row:14 col:5 bg:2 ba:2 ch:5", "field row has 28 bits, 14 too many; it needs 14 bits (dram.rows = 16384)"),
+        ("row:14 col:5 bg:2 ba:2 ch:4", "field ch has 4 bits, 1 missing"),
+        ("row:* col:* bg:* ba:* ch:5 ch:*", None),  # a rest of no bits is a rest
+        ("row:* row:* col:* bg:* ba:* ch:*", 'row:* occurs twice; "*" is the rest of a field'),
+        ("row:* col:* bg:* bank:* ch:*", 'no field "bank"; fields are row, col, bg, ba, ch; did you mean "ba"?'),
+        ("row:* column:* bg:* ba:* ch:*", 'did you mean "col"?'),
+        ("row:* col:* bg:* ba:* ch:* x:1", 'segment "x:1" has no field "x"; fields are row, col, bg, ba, ch'),
+        ("row:* col:0 bg:* ba:* ch:*", 'segment "col:0" has width "0"; a width is 1 bit or more, or "*"'),
+        ("row:* col:-5 bg:* ba:* ch:*", 'segment "col:-5" has width "-5"'),
+        ("row:* col:٥ bg:* ba:* ch:*", 'has width "٥"'),
+        ("row:* col bg:* ba:* ch:*", 'segment "col" has no width'),
+        ("row:L col:* bg:* ba:* ch:*", "L is the width of a cache line's bursts, for col only"),
+        ("row:* col:L bg:* ba:* ch:*", "field col has 1 bit, 4 missing; it needs 5 bits"),
+        ("row:* col:* bg:* ba:* ch:*;", 'nothing follows ";"'),
+        ("row:* col:* bg:* ba:* ch:*; ba^row:1; bg^row:1", 'more than one ";"'),
+        ("row:* col:* bg:* ba:* ch:*; col^row:2", 'hash "col^row:2" changes "col"; only ba, bg, ch can be hashed'),
+        ("row:* col:* bg:* ba:* ch:*; bank^row:2", 'only ba, bg, ch can be hashed; did you mean "ba"?'),
+        ("row:* col:* bg:* ba:* ch:*; ba^col:2", 'hash "ba^col:2" takes bits of "col"; only row bits are hashed in'),
+        ("row:* col:* bg:* ba:* ch:*; ba^row", 'hash "ba^row" is not of the form field^row:shift'),
+        ("row:* col:* bg:* ba:* ch:*; ba^row:14", "shifts all 14 row bits out; shift by 0 to 13"),
+        ("row:* col:* bg:* ba:* ch:*; ba^row:2 ba^row:2", "occurs twice and undoes itself"),
+        ("host-centrik", 'choose from host-cacheline, host-centric, pim-friendly, or write a map string such as row:*'),
+        ("", "no such address map"),
+    ],
+)  # fmt: skip
+def test_a_bad_map_string_names_the_segment_and_the_bits(addrmap: str, said: str | None) -> None:
+    if said is None:
+        load({"layout": {"addrmap": addrmap}})
+    else:
+        line = only({"layout": {"addrmap": addrmap}})
+        assert line.startswith("layout.addrmap = ") and said in line
+
+
+def test_every_mistake_of_a_map_string_is_reported() -> None:
+    error = refuse({"layout": {"addrmap": "rwo:14 col:6 ba:0 ba:* ch:*; col^row:1"}})
+    expected = ('"rwo"', '"ba:0"', "col^row:1", "col has 6 bits", "bg is missing")
+    assert len(error.problems) == len(expected)
+    for problem, words in zip(error.problems, expected, strict=True):
+        assert words in problem.message
+
+
+# ---- Properties ------------------------------------------------------------------------------------------
+
+
+def some(**strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=strategies)
+
+
+junk = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.sampled_from(["hbm3-pim", "row:*"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=3,
+)  # fmt: skip
+bad = some(
+    seed=junk,
+    nonsense=junk,
+    **{
+        name: st.one_of(
+            junk,
+            some(**dict.fromkeys((*Config.model_fields[name].annotation.model_fields, "nonsense"), junk)),  # type: ignore[union-attr]
+        )
+        for name in SECTIONS
+    },
+)
+
+
+@fuzz
+@given(bad)
+def test_any_junk_gives_a_config_or_a_report(data: dict[str, Any]) -> None:
+    try:
+        load(data)
+    except ConfigError:
+        refuse(data)
+
+
+@fuzz
+@given(st.text(st.sampled_from("row:*col:L bgbach5;^=1")))
+def test_any_map_string_gives_a_map_or_a_report(addrmap: str) -> None:
+    try:
+        config = load({"layout": {"addrmap": addrmap}})
+    except ConfigError:
+        refuse({"layout": {"addrmap": addrmap}})
+    else:
+        # What is accepted means the same once it is explicit.
+        explicit = explicit_map(config)
+        assert explicit_map(load({"layout": {"addrmap": explicit}})) == explicit

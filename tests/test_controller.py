@@ -9,6 +9,7 @@ import pytest
 
 from pimkv.controller import CommandLog, Controller
 from pimkv.errors import ConfigError, InvalidArgument
+from pimkv.reference.controller import RefreshClock
 from pimkv.timing import Command, preset
 
 
@@ -60,6 +61,13 @@ def test_a_starved_refresh_is_reported() -> None:
     starved = Controller().run([0] * 8500)
     assert (starved.postponed_max, starved.postponed_limit, starved.refresh_starved) == (9, 8, True)
     assert "refresh starved: 9 refreshes" in starved.warnings[0]
+
+
+def test_the_refresh_clock_runs_on() -> None:
+    clock = RefreshClock(preset("attacc-hbm3-5.2"))
+    assert [clock.advance(cycles) for cycles in (5069, 1, 4631, 1, 0, 46320)] == [0, 438, 0, 438, 0, 4380]
+    with pytest.raises(InvalidArgument, match="timing = aim-gddr6"):
+        RefreshClock(preset("aim-gddr6"))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from pimkv.errors import InvalidArgument
 from pimkv.timing import Command, Timing
 
 BARRIER = -1
@@ -147,3 +148,28 @@ def _mac(ch: _Channel, clk: int, hit: int) -> tuple[str, int]:
     ch.pop(hit)
     ch.mac = clk
     return "MACAB", row
+
+
+class RefreshClock:
+    """Charges refresh to streams that were timed without it: one clock runs on over all of them."""
+
+    def __init__(self, timing: Timing) -> None:
+        if timing.nREFI is None:
+            raise InvalidArgument(f"timing = {timing.name}: has no refresh figures")
+        self.charge = timing.refresh_charge
+        self.interval = timing.nREFI
+        self.now = 0
+        self.due = timing.nREFI
+
+    def advance(self, cycles: int) -> int:
+        """Runs the clock over `cycles` of work; returns the cycles of the refreshes that fall due by then.
+
+        The clock runs during refreshes too, so that a share of charge / interval of all time goes to them.
+        """
+        self.now += cycles
+        added = 0
+        while self.now >= self.due:
+            self.now += self.charge
+            added += self.charge
+            self.due += self.interval
+        return added

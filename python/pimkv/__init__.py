@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pimkv._pimkv import AddressMap, BlockManager, Pool, Scorer
     from pimkv.config import Config
+    from pimkv.controller import Controller
     from pimkv.result import Result
     from pimkv.simulation import Simulation
 
@@ -18,6 +19,7 @@ __all__ = [
     "AddressMap",
     "BlockManager",
     "Config",
+    "Controller",
     "Pool",
     "Result",
     "Scorer",
@@ -29,6 +31,7 @@ _HOMES = {
     "AddressMap": "pimkv._pimkv",
     "BlockManager": "pimkv._pimkv",
     "Config": "pimkv.config",
+    "Controller": "pimkv.controller",
     "Pool": "pimkv._pimkv",
     "Result": "pimkv.result",
     "Scorer": "pimkv._pimkv",

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 _Ints = npt.NDArray[np.int64]
 
-__all__ = ["AddressMap", "BlockManager", "Pool", "Scorer", "__version__"]
+__all__ = ["AddressMap", "BlockManager", "Controller", "Pool", "Scorer", "__version__"]
 
 __version__: Final[str]
 
@@ -26,6 +26,31 @@ class AddressMap:
     ) -> AddressMap: ...
     def decode(self, bursts: _Ints) -> tuple[_Ints, _Ints, _Ints, _Ints]: ...
     def encode(self, channel: _Ints, bank: _Ints, row: _Ints, column: _Ints) -> _Ints: ...
+
+@final
+class Controller:
+    def __new__(
+        cls,
+        *,
+        rcd: int,
+        rp: int,
+        ras: int,
+        rc: int,
+        rtp: int,
+        ccd_ab: int,
+        refi: int | None,
+        rfc: int | None,
+        max_postponed: int,
+        refresh: bool,
+        queue: int,
+        per_pch: bool,
+    ) -> Controller: ...
+    def run(
+        self, rows: _Ints, channels: _Ints | None, channel_count: int, log: bool
+    ) -> tuple[
+        tuple[int, int, int, int, int, int],
+        tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint16], npt.NDArray[np.uint8], _Ints] | None,
+    ]: ...
 
 @final
 class Pool:

@@ -11,11 +11,13 @@
 use std::fmt;
 
 pub mod alloc;
+pub mod controller;
 pub mod dram;
 mod error;
 pub mod grouper;
 pub mod manager;
 pub mod scorer;
+pub mod timing;
 
 pub use error::{Error, Result};
 

@@ -2,6 +2,7 @@
 // PyO3 hands a method its arguments by value.
 #![allow(clippy::needless_pass_by_value)]
 
+mod controller;
 mod errors;
 mod manager;
 mod pool;
@@ -43,6 +44,8 @@ fn draws(indices: &Ints<'_>) -> Result<Vec<u32>, Error> {
 /// The extension module `pimkv._pimkv`.
 #[pymodule]
 mod _pimkv {
+    #[pymodule_export]
+    use super::controller::Controller;
     #[pymodule_export]
     use super::manager::BlockManager;
     #[pymodule_export]

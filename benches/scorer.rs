@@ -29,7 +29,7 @@ fn scorer(coalesce: Coalesce) -> Scorer {
         burst_bytes: 32,
     };
     let map = AddressMap::parse("row:14 col:4 bg:2 ba:2 ch:5 col:1", hbm3).expect("a valid map");
-    Scorer::new(map, u64::from(BLOCK_TOKENS) * TOKEN_BYTES, TOKEN_BYTES, coalesce).expect("valid sizes")
+    Scorer::new(&map, u64::from(BLOCK_TOKENS) * TOKEN_BYTES, TOKEN_BYTES, coalesce).expect("valid sizes")
 }
 
 fn sequences() -> Vec<SeqId> {

@@ -43,7 +43,16 @@ def test_help_lists_every_command_and_imports_none_of_the_heavy_modules() -> Non
     assert done.returncode == 0, done.stderr
     for name in COMMANDS:
         assert pimkv(name, "--help").exit_code == 0
-    assert "default: host-cacheline" in pimkv("run", "--help").output
+    # Lines may break anywhere, also after a hyphen.
+    told = "".join(pimkv("run", "--help").output.split())
+    for default in ("host-cacheline", "published", "merged-token", "paired", "33"):
+        assert f"[default:{default}]" in told
+    for choices in (
+        "published|realistic",
+        "merged-token|merged-block|split|published-split",
+        "paged|contiguous|random|pim-aware",
+    ):
+        assert f"[{choices}]" in told
 
 
 def test_run_prints_the_published_figures() -> None:
@@ -136,6 +145,83 @@ def test_compare_json_and_folders(tmp_path: Path) -> None:
     assert json.loads(again.stdout)["summary"] == result["runs"][1]["summary"]
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--block-tokens", "24"],
+        ["--block-tokens", "96"],
+        ["--model", "phi-4"],
+        ["--model", "phi-3-mini"],
+        ["--model", "deepseek-v3"],
+        ["--model", "phi-4", "--kv-layout", "split", "--allocator", "pim-aware"],
+    ],
+    ids=" ".join,
+)
+def test_blocks_that_do_not_divide_a_region_run(args: list[str]) -> None:
+    result = pimkv("run", "--requests", "5", *args, "--json")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)["summary"]
+    assert summary["completed"] == 5 and summary["exact"]["m3_gbps"] > 0
+
+
+def test_on_and_off_may_be_written_as_in_a_file() -> None:
+    for on, off in (("on", "off"), ("true", "false")):
+        config = json.loads(
+            pimkv("run", "--requests", "2", "--writes", on, "--refresh", off, "--json").stdout
+        )["config"]
+        assert (config["traffic"]["writes"], config["controller"]["refresh"]) == (True, False)
+
+
+def test_compare_prints_the_realistic_experiment_too_unless_one_is_named() -> None:
+    args = ("compare", "--requests", "10")
+    both = pimkv(*args).output.splitlines()
+    realistic, published = both.index("realistic: split, 2 passes, vllm admission"), both.index("published:")
+    tables = both[realistic + 1 : published], both[published + 1 :]
+    for table in tables:
+        assert [line.split()[0] for line in table if line][1:] == ["allocator", "paged", "pim-aware"]
+    assert tables[0] != tables[1]
+    for name, table in (("realistic", tables[0]), ("published", tables[1])):
+        alone = pimkv(*args, "--experiment", name).output.splitlines()
+        assert not {"published:", "realistic: split, 2 passes, vllm admission"} & set(alone)
+        assert alone[-2:] == [line for line in table if line][-2:]
+    # What was given explicitly holds in both.
+    assert "realistic: merged-block, 2 passes, oracle admission" in pimkv(
+        *args, "--kv-layout", "merged-block", "--admission", "oracle"
+    ).output.splitlines()  # fmt: skip
+
+
+def test_compare_json_has_both_experiments_and_one_query_per_command() -> None:
+    args = ("compare", "--requests", "10", "--json")
+    result = json.loads(pimkv(*args).stdout)
+    assert [run["config"]["experiment"] for run in result["runs"]] == ["published"] * 2
+    assert [run["config"]["experiment"] for run in result["realistic"]] == ["realistic"] * 2
+    for run, kind in zip(result["realistic"], ("paged", "pim-aware"), strict=True):
+        config = run["config"]
+        assert (config["allocator"]["kind"], config["layout"]["kv_layout"]) == (kind, "split")
+        assert (config["scheduler"]["admission"], config["traffic"]["writes"]) == ("vllm", True)
+        alone = pimkv("run", "--requests", "10", "--experiment", "realistic", "--allocator", kind, "--json")
+        assert json.loads(alone.stdout)["summary"] == run["summary"]
+    one = result["one_query_per_command"]
+    assert list(one) == ["paged", "pim-aware"]
+    for run in result["runs"]:
+        kind = run["config"]["allocator"]["kind"]
+        alone = pimkv("run", "--requests", "10", "--allocator", kind, "--queries-per-command", "1", "--json")
+        assert json.loads(alone.stdout)["summary"]["exact"] == one[kind] != run["summary"]["exact"]
+    named = json.loads(pimkv(*args, "--experiment", "realistic").stdout)
+    assert named["realistic"] == [] and named["runs"] == result["realistic"]
+    # One query head per KV head: a command serves no fewer.
+    assert json.loads(pimkv(*args, "--model", "mha-32kv").stdout)["one_query_per_command"] == {}
+
+
+def test_compare_leaves_out_what_the_realistic_experiment_cannot_run() -> None:
+    result = pimkv("compare", "--requests", "10", "--allocators", "contiguous,random", "--json")
+    assert result.exit_code == 0
+    assert [run["config"]["allocator"]["kind"] for run in json.loads(result.stdout)["realistic"]] == [
+        "random"
+    ]
+    assert "without the realistic contiguous: scheduler.admission" in result.stderr
+
+
 def test_files_of_a_run_hold_no_clock(tmp_path: Path) -> None:
     pimkv("run", "--requests", "30", "--out", str(tmp_path / "a"))
     pimkv("run", "--requests", "30", "--out", str(tmp_path / "b"), "--backend", "reference")
@@ -152,7 +238,15 @@ def test_files_of_a_run_hold_no_clock(tmp_path: Path) -> None:
         (["--allocator", "pim-awre"], ["allocator.kind", "pim-aware"]),
         (["--pool-blocks", "200000"], ["--pool-blocks", "131072"]),
         (["--headroom", "100"], ["GiB", "131072"]),
-        (["--block-tokens", "24"], ["--block-tokens", "16", "32"]),
+        (["--block-tokens", "-24"], ["layout.block_tokens = -24", "--block-tokens", "0 to 1048576"]),
+        (
+            ["--model", "mha-32kv", "--block-tokens", "1048576"],
+            ["--block-tokens", "32768 rows", "did you mean 524288?"],
+        ),
+        (
+            ["--set", "dram.rows=2", "--block-tokens", "17"],
+            ["--block-tokens", "128 blocks of 17 tokens", "17 rows"],
+        ),
         (["--allocator", "pim-aware", "--pool-blocks", "100"], ["pool_blocks = 100", "96", "104"]),
         (["--set", "dram.rows=1000"], ["dram.rows", "1000", "power of two"]),
         (["--addrmap", "row:14 col:4 bg:2 ba:2 ch:5"], ["--addrmap", "col"]),
@@ -165,7 +259,44 @@ def test_files_of_a_run_hold_no_clock(tmp_path: Path) -> None:
         (["--arrival-rate", "1e-300"], ["arrival_rate"]),
         (["--headroom", "0.00001"], ["headroom"]),
         (["--kv-shards", "16"], ["kv_shards", "8"]),
-        (["--model", "phi-4"], ["phi-4", "not supported yet"]),
+        (
+            ["--kv-shards", "8", "--stacks", "2"],
+            ["layout.stacks = 2 (--stacks)", "the 1 KV heads of a shard"],
+        ),
+        (
+            ["--kv-layout", "splt"],
+            ["layout.kv_layout", "--kv-layout", "merged-block", 'did you mean "split"?'],
+        ),
+        (["--passes", "3"], ["layout.passes = 3 (--passes)", "from 1 to 2"]),
+        (["--passes", "1", "--kv-layout", "split"], ["layout.passes = 1 (--passes)", "two streams"]),
+        (["--passes", "1", "--model", "deepseek-v3"], ["layout.passes = 1 (--passes)", "latent"]),
+        (
+            ["--passes", "2", "--kv-layout", "published-split"],
+            ["layout.passes = 2 (--passes)", "reads it once"],
+        ),
+        (["--traversal", "rows"], ["layout.traversal", 'did you mean "row"?']),
+        (["--stacks", "3"], ["layout.stacks = 3 (--stacks)", "choose from 1, 2, 4, 8"]),
+        (["--layers", "20", "--model", "gemma-2-9b"], ["model.window_layers = 21", "model.layers = 20"]),
+        (["--timing", "nope"], ["controller.timing", "--timing", "nope", "hbm2-pim"]),
+        (["--queries-per-command", "9"], ["controller.queries_per_command = 9", "1 to 4", "did you mean 4?"]),
+        (["--queue", "0"], ["controller.queue = 0 (--queue)", "1 to 64"]),
+        (["--refresh", "on", "--dram", "gddr6-aim"], ["controller.refresh = true (--refresh)", "aim-gddr6"]),
+        (["--refresh", "maybe"], ["controller.refresh", "maybe", "true or false"]),
+        (["--writes", "yes"], ["traffic.writes", "yes", "true or false"]),
+        (["--feed", "pared"], ["controller.feed", "per-pch", 'did you mean "paired"?']),
+        (["--experiment", "real"], ["experiment", "--experiment", 'did you mean "realistic"?']),
+        (
+            ["--allocator", "contiguous", "--admission", "vllm"],
+            ["scheduler.admission", "contiguous", "oracle"],
+        ),
+        (
+            ["--allocator", "contiguous", "--experiment", "realistic"],
+            ["scheduler.admission", "contiguous", "oracle"],
+        ),
+        (
+            ["--set", "controller.presets=no/such/timings.toml"],
+            ["no/such/timings.toml: there is no such file"],
+        ),
         (["--backend", "rusty"], ["backend", "rust"]),
         (["--set", "nonsense"], ["nonsense"]),
         (["--config", "no/such/file.toml"], ["no/such/file.toml"]),
@@ -180,6 +311,7 @@ def test_a_bad_request_names_what_is_wrong(args: list[str], told: list[str], tmp
             continue
         report = refused(pimkv(command, *args, "--out", str(out)))
         assert all(word in report for word in told), report
+        assert len(report.splitlines()) == 1
         assert not out.exists()
 
 
@@ -199,6 +331,22 @@ def test_all_mistakes_come_in_one_report() -> None:
         ):
             assert word in report, word
         assert len(report.splitlines()) == 8
+
+
+def test_what_does_not_fit_together_comes_in_one_report(tmp_path: Path) -> None:
+    timings = tmp_path / "timings.toml"
+    timings.write_text('[mine]\nbase = "attacc-hbm3-5.2"\nnRCD = 0\n')
+    args = "--passes 1 --kv-layout split --stacks 3 --queries-per-command 9 --queue 0 --feed pared --set model.window=9"
+    for command in ("run", "compare"):
+        report = refused(
+            pimkv(command, *args.split(), "--set", f"controller.presets={timings}", "--timing", "mine")
+        )
+        head, *lines = report.splitlines()
+        assert "7 mistakes" in head
+        expected = ("timing.mine.nRCD", "model.window_layers", "layout.passes", "layout.stacks", "controller.queue",
+                    "controller.feed", "controller.queries_per_command")  # fmt: skip
+        assert [line.split()[0] for line in lines] == list(expected)
+        assert str(timings) in lines[0]
 
 
 @pytest.mark.parametrize(
@@ -247,12 +395,24 @@ def test_derive_and_presets() -> None:
     one = json.loads(pimkv("derive", "--json").stdout)
     assert (one["blocks_per_region"], one["region_bytes"], one["region_tokens"]) == (8, 524288, 128)
     table = pimkv("derive", "--model", "all", "--block-tokens", "16,24").output
-    assert "refused" in table
-    assert "mqa-1kv" in table
+    assert "refused" not in table
+    lines = {tuple(line.split()[:3:2]): line for line in table.splitlines()}
+    assert len(lines) == 1 + 2 * len(json.loads(pimkv("presets", "model", "--json").stdout)["model"])
+    assert "exact 8 in 1" in lines["llama-gqa-8kv", "16"]
+    assert "padded 5 in 1" in lines["llama-gqa-8kv", "24"] and "6.2 %" in lines["llama-gqa-8kv", "24"]
+    assert "span 4 in 3" in lines["mha-32kv", "24"]
+    assert "padded 6 in 1" in lines["phi-4", "16"]
+    mixed = pimkv("derive", "--model", "mqa-1kv,mha-32kv", "--block-tokens", "16,1048576").output
+    (refused_line,) = [line for line in mixed.splitlines() if "refused" in line]
+    assert refused_line.split()[:3] == ["mha-32kv", "hbm3-pim", "1048576"]
+    assert mixed.rstrip().endswith("the DRAM has 16384; did you mean 524288?")
+    one = json.loads(pimkv("derive", "--block-tokens", "24", "--json").stdout)
+    assert (one["unit"], one["unit_blocks"], one["unit_regions"], one["waste"]) == ("padded", 5, 1, 0.0625)
+    assert "--stacks" in refused(pimkv("derive", "--stacks", "3"))
     assert json.loads(pimkv("presets", "dram", "--json").stdout)["dram"]["hbm3-pim"]["channels"] == 32
     assert "host-cacheline" in pimkv("presets").output
     assert json.loads(pimkv("presets", "schema").stdout)["type"] == "object"
-    assert "dram, model, addrmap" in refused(pimkv("presets", "drams"))
+    assert "dram, model, addrmap, timing" in refused(pimkv("presets", "drams"))
 
 
 def test_the_published_command_line(tmp_path: Path) -> None:
@@ -291,7 +451,8 @@ def test_the_published_command_line_reports_all_mistakes() -> None:
     report = refused(module_run("--workload", "spek", "--spec-width", "0", "--allocator", "contigous"))
     for word in ("spek", "--spec-width", "contiguous", "3 mistakes"):
         assert word in report
-    assert "--block-tokens" in refused(module_run("--block-tokens", "24"))
+    assert "--block-tokens" in refused(module_run("--block-tokens", "-24"))
+    assert module_run("--block-tokens", "24", "--requests", "5").exit_code == 0
     assert "oracle" in refused(module_run("--admission", "vllm", "--allocator", "contiguous"))
 
 

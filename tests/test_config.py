@@ -12,20 +12,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pimkv import presets as preset_files
 from pimkv.config import (
     AllocatorOptions,
     Config,
+    ContiguousOptions,
     PimAwareOptions,
+    RandomOptions,
     explicit_map,
     geometry,
     load,
     merge,
     parse_set,
-    presets,
+    timing_of,
 )
 from pimkv.errors import ConfigError, Problem
 
-SECTIONS = ("workload", "model", "dram", "layout", "allocator", "scheduler", "scoring")
+SECTIONS = (
+    "workload", "model", "dram", "layout", "allocator", "speculation", "scheduler", "scoring", "controller", "traffic",
+)  # fmt: skip
 fuzz = settings(deadline=None)
 
 
@@ -64,7 +69,7 @@ def test_four_mistakes_give_four_lines_with_their_flags() -> None:
         {
             "seed": -1,
             "dram": {"preset": "hbm3-pimm"},
-            "layout": {"block_tokens": 24},
+            "layout": {"block_tokens": -24},
             "scheduler": {"headroom": math.nan},
         },
         sources={"dram.preset": "--dram", "layout.block_tokens": "--block-tokens", "seed": "--seed"},
@@ -75,8 +80,9 @@ def test_four_mistakes_give_four_lines_with_their_flags() -> None:
         'dram.preset = "hbm3-pimm" (--dram): unknown; choose from hbm3-pim, gddr6-pim, gddr6-aim, hbm2-pim, '
         'hbm2-neupims; did you mean "hbm3-pim"?'
     )
-    assert block.startswith("layout.block_tokens = 24 (--block-tokens): a block of 24 tokens of 4096 bytes")
-    assert block.endswith("did you mean 32?")
+    assert block == (
+        "layout.block_tokens = -24 (--block-tokens): is too small; must be an integer from 0 to 1048576"
+    )
     assert headroom == "scheduler.headroom = nan: is not finite; must be a finite number above 0"
 
 
@@ -131,8 +137,11 @@ def test_errors_survive_pickling() -> None:
         (
             {"allocator": {"options": {"windw": 1}}},
             "allocator.options.windw",
-            'did you mean "scoring.window"?',
+            'did you mean "model.window" or "scoring.window"?',
         ),
+        ({"scoring": {"queue": 8}}, "scoring.queue", 'did you mean "controller.queue"?'),
+        ({"layout": {"writes": True}}, "layout.writes", 'did you mean "traffic.writes"?'),
+        ({"model": {"widow": 8}}, "model.widow", 'did you mean "model.window"?'),
         ({"scoring": {"zzz": 8}}, "scoring.zzz", ""),
         ({1: 2}, "1", ""),
         ({"a\nb": 2}, '"a\\nb"', ""),
@@ -145,12 +154,25 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(data: Any, field: str, h
     assert problem.message.startswith("unknown key; ")
 
 
-@pytest.mark.parametrize("kind", ["paged", "pim-aware"])
-def test_allocator_options_are_those_of_the_kind(kind: str) -> None:
-    expected = {"paged": AllocatorOptions, "pim-aware": PimAwareOptions}[kind]
-    assert type(load({"allocator": {"kind": kind, "options": {}}}).allocator.options) is expected
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("paged", AllocatorOptions),
+        ("contiguous", ContiguousOptions),
+        ("random", RandomOptions),
+        ("pim-aware", PimAwareOptions),
+    ],
+)
+def test_allocator_options_are_those_of_the_kind(kind: str, expected: type[AllocatorOptions]) -> None:
+    options = load({"allocator": {"kind": kind, "options": {}}}).allocator.options
+    assert type(options) is expected
+    assert (options.regions, options.spans, options.draws) == (
+        kind == "pim-aware",
+        kind == "contiguous",
+        kind == "random",
+    )
     line = only({"allocator": {"kind": kind, "options": {"scratsh": 1}}})
-    assert ("this table takes none" in line) == (kind == "paged")
+    assert ("this table takes none" in line) == (kind != "pim-aware")
     assert ("choose from scratch, plan, compact" in line) == (kind == "pim-aware")
 
 
@@ -195,7 +217,26 @@ def test_options_of_an_unknown_allocator_are_not_judged() -> None:
         ("model", "preset", "llama-gqa", 'did you mean "llama-gqa-8kv"?'),
         ("model", "preset", "Qwen3_8B", 'did you mean "qwen3-8b"?'),
         ("layout", "block_tokens", 2**21, "is too large; must be an integer from 0 to 1048576"),
-        ("layout", "kv_layout", "split", 'did you mean "published-split"?'),
+        ("layout", "kv_layout", "splt", '= "splt": unknown; choose from merged-token, merged-block, split, published-split; did you mean "split"?'),
+        ("layout", "kv_layout", "merged", 'did you mean "merged-token"?'),
+        ("layout", "passes", 3, "is too large; must be an integer from 1 to 2, or left out"),
+        ("layout", "passes", True, "= true: is a boolean"),
+        ("layout", "traversal", "rows", 'choose from token, row, row-batch; did you mean "row"?'),
+        ("layout", "stacks", 0, "is too small; must be an integer from 1 to 1024"),
+        ("model", "v_dim", -1, "is too small; must be an integer from 0 to 65536"),
+        ("model", "window", 2**31 + 1, "must be an integer from 0 to 2147483648"),
+        ("dram", "pin_gbps", 0, "is too small; must be a finite number from 0.001 to 1000000000"),
+        ("dram", "pch_per_command", 3, "is too large; must be an integer from 1 to 2"),
+        ("dram", "timing", "", '= "": is empty'),
+        ("speculation", "accept", 1.5, "is too large; must be a finite number from 0 to 1"),
+        ("speculation", "adopt", "copy-back", 'choose from splice, copyback; did you mean "copyback"?'),
+        ("speculation", "width", 0, "is too small"),
+        ("controller", "queue", 0, "is too small; must be an integer from 1 to 64"),
+        ("controller", "queue", 65, "is too large; must be an integer from 1 to 64"),
+        ("controller", "feed", "pared", 'choose from paired, per-pch; did you mean "paired"?'),
+        ("controller", "refresh", "on", '= "on": is a string; must be true or false, or left out'),
+        ("controller", "queries_per_command", 0, "must be an integer from 1 to 65536, or left out"),
+        ("traffic", "writes", 1, "= 1: is an integer; must be true or false"),
         ("scoring", "coalesce", "in-order", 'did you mean "inorder"?'),
     ],
 )  # fmt: skip
@@ -232,28 +273,42 @@ def test_the_config_itself_must_be_a_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "fitting"),
-    [(24, "32, 16, 64, 8, 128, 4"), (3, "4, 2, 8, 1, 16, 32"), (200, "256, 128, 64, 32, 16, 8")],
+    ("data", "said"),
+    [
+        (
+            {"model": {"preset": "mha-32kv"}, "layout": {"block_tokens": 2**20}},
+            "a block of 1048576 tokens needs 32768 rows; the DRAM has 16384; did you mean 524288?",
+        ),
+        (
+            {"model": {"preset": "mha-32kv"}, "layout": {"block_tokens": 24}, "dram": {"rows": 2}},
+            "4 blocks of 24 tokens, the fewest that fill whole rows, need 3 rows; the DRAM has 2; did you mean 32?",
+        ),
+        (
+            {"layout": {"kv_layout": "split", "block_tokens": 512}, "dram": {"rows": 2}},
+            "a block of 512 tokens needs 4 rows for K and V; the DRAM has 2; did you mean 256?",
+        ),
+    ],
 )
-def test_a_block_that_straddles_regions_is_refused_with_those_that_do_not(tokens: int, fitting: str) -> None:
-    line = only({"layout": {"block_tokens": tokens}})
-    assert f"nearest that fit this model and DRAM: {fitting}; did you mean" in line
-    assert "regions that do not divide are not supported yet" in line
-    for fit in fitting.split(", "):
-        load({"layout": {"block_tokens": int(fit)}})
+def test_a_block_that_takes_more_rows_than_there_are_is_refused(data: Any, said: str) -> None:
+    line = only(data)
+    assert line == f"layout.block_tokens = {data['layout']['block_tokens']}: {said}"
+    better = int(said.rpartition(" ")[2].rstrip("?"))
+    geometry(load(merge(data, {"layout": {"block_tokens": better}})))
+    load(merge(data, {"dram": {"rows": 2**15}}))
 
 
-def test_where_tokens_do_not_divide_a_region_only_whole_regions_fit() -> None:
-    odd = {"kv_heads": 10, "query_heads": 40}
-    assert "nearest that fit this model and DRAM: 512;" in only({"model": odd})
-    assert only({"model": odd, "layout": {"block_tokens": 0}}).endswith("DRAM: 512; did you mean 512?")
-    assert geometry(load({"model": odd, "layout": {"block_tokens": 512}})).blocks_per_region == 1
+def test_pools_of_k_and_v_need_a_row_each() -> None:
+    data = {"layout": {"kv_layout": "split"}, "dram": {"rows": 1}}
+    line = only(data)
+    # No other block would do, so none is proposed.
+    assert line.endswith("need 2 rows for K and V; the DRAM has 1")
+    load(merge(data, {"layout": {"kv_layout": "merged-token"}}))
 
 
 def test_a_derived_block_beyond_the_largest_is_refused() -> None:
     big = {"row_bytes": 2**18, "channels": 2**12, "bank_groups": 32, "banks_per_group": 32}
     line = only({"dram": big, "layout": {"block_tokens": 0}})
-    assert "is not 1 to 1048576 whole tokens" in line and line.endswith("did you mean 1048576?")
+    assert line == "layout.block_tokens = 0: a region has 268435456 tokens of 4096 bytes; at most 1048576"
 
 
 def test_a_token_must_be_whole_bursts() -> None:
@@ -267,6 +322,24 @@ def test_a_token_must_be_whole_bursts() -> None:
     line = only(split)
     assert "/ kv_shards 2 / 2 (published-split) = 16 bytes" in line and line.endswith("did you mean 16?")
     load(merge(split, {"model": {"head_dim": 16}}))
+    line = only({"model": {"kv_heads": 2, "head_dim": 1, "dtype_bytes": 8}, "layout": {"stacks": 2}})
+    assert "dtype_bytes 8 / stacks 2 = 16 bytes" in line and line.endswith("did you mean 2?")
+    line = only({"model": {"preset": "deepseek-v3", "head_dim": 577}})
+    assert "one token takes kv_heads 1 x head_dim 577 x dtype_bytes 2 = 1154 bytes" in line
+    assert line.endswith("did you mean 592?")
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [{"kv_layout": "split"}, {"kv_layout": "merged-block"}, {"passes": 2}, {"kv_layout": "merged-block", "passes": 1}],
+)  # fmt: skip
+def test_where_k_and_v_lie_apart_each_must_be_whole_bursts(layout: dict[str, Any]) -> None:
+    model = {"kv_heads": 1, "head_dim": 8}
+    load({"model": model})  # one burst of K and V together
+    line = only({"model": model, "layout": layout})
+    assert "= 32 bytes, K and V 16 each, not whole bursts of dram.burst_bytes = 32" in line
+    assert line.endswith("must be a multiple of 16; did you mean 16?")
+    load({"model": {**model, "head_dim": 16}, "layout": layout})
 
 
 @pytest.mark.parametrize(
@@ -310,18 +383,219 @@ def test_burst_line_and_row_must_nest(dram: dict[str, int], said: str) -> None:
     assert said in only({"dram": dram})
 
 
-@pytest.mark.parametrize("name", [name for name, entry in presets("model").items() if "needs" in entry])
-def test_a_model_that_cannot_run_yet_is_refused_with_its_reason(name: str) -> None:
-    line = only({"model": {"preset": name}})
-    assert line.startswith(
-        f'model.preset = "{name}": {presets("model")[name]["needs"]}; choose from llama-gqa'
-    )
-    assert name not in line.partition("choose from")[2]
+def test_a_model_that_cannot_run_yet_is_refused_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    load({"model": {"preset": "phi-4"}})
+    monkeypatch.setitem(preset_files._read("model")["phi-4"], "needs", "its heads are not supported yet")
+    line = only({"model": {"preset": "phi-4"}})
+    assert line.startswith('model.preset = "phi-4": its heads are not supported yet; choose from llama-gqa')
+    assert "phi-4" not in line.partition("choose from")[2] and "phi-3-mini" in line
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (
+            {"layout": {"passes": 1, "kv_layout": "split"}},
+            "layout.passes = 1: K and V in pools of their own are two streams; leave it out, or 2",
+        ),
+        (
+            {"layout": {"passes": 1}, "experiment": "realistic"},
+            "layout.passes = 1: K and V in pools of their own are two streams; leave it out, or 2",
+        ),
+        (
+            {"layout": {"passes": 1}, "model": {"preset": "deepseek-v3"}},
+            "layout.passes = 1: softmax stands between the two reads of a latent stream; leave it out, or 2",
+        ),
+        (
+            {"layout": {"passes": 2, "kv_layout": "published-split"}},
+            "layout.passes = 2: the study's proxy halves a token and reads it once; leave it out, or 1",
+        ),
+        (
+            {"layout": {"kv_layout": "published-split"}, "model": {"preset": "deepseek-v3"}},
+            'layout.kv_layout = "published-split": a latent stream has no half to leave out; '
+            "choose merged-token, merged-block or split",
+        ),
+        (
+            {"model": {"v_dim": 1040}},
+            "model.v_dim = 1040: the V pass reads part of the latent; at most 1024",
+        ),
+        (
+            {"model": {"v_dim": 1024}, "layout": {"stacks": 2, "kv_shards": 2}},
+            "model.v_dim = 1024: the V pass reads part of the latent; at most 256",
+        ),
+        (
+            {"model": {"v_dim": 3}},
+            "model.v_dim = 3: 6 bytes are not whole bursts of dram.burst_bytes = 32",
+        ),
+        (
+            {"model": {"window": 4096}},
+            "model.window_layers = 0: a sliding window needs both model.window and model.window_layers above 0",
+        ),
+        (
+            {"model": {"window_layers": 4}},
+            "model.window = 0: a sliding window needs both model.window and model.window_layers above 0",
+        ),
+        (
+            {"model": {"preset": "gemma-2-9b", "layers": 20}},
+            "model.window_layers = 21: more than model.layers = 20",
+        ),
+        (
+            {"layout": {"stacks": 3}},
+            "layout.stacks = 3: does not divide the 8 KV heads of a shard; choose from 1, 2, 4, 8",
+        ),
+        (
+            {"layout": {"stacks": 4, "kv_shards": 4}},
+            "layout.stacks = 4: does not divide the 2 KV heads of a shard; choose from 1, 2",
+        ),
+        (
+            {"controller": {"queries_per_command": 9}},
+            "controller.queries_per_command = 9: a KV head has 4 query heads; must be an integer from 1 to 4; "
+            "did you mean 4?",
+        ),
+        (
+            {"controller": {"refresh": True}, "dram": {"preset": "gddr6-aim"}},
+            "controller.refresh = true: aim-gddr6 has no public refresh figures (nREFI, nRFC); "
+            "leave it out or switch it off",
+        ),
+        (
+            {"controller": {"refresh": True, "timing": "hbm2-pim"}},
+            "controller.refresh = true: hbm2-pim has no public refresh figures (nREFI, nRFC); "
+            "leave it out or switch it off",
+        ),
+        (
+            {"scheduler": {"admission": "vllm"}, "allocator": {"kind": "contiguous"}},
+            'scheduler.admission = "vllm": is not defined for the contiguous allocator, which reserves the final '
+            "length; choose oracle",
+        ),
+        (
+            {"experiment": "realistic", "allocator": {"kind": "contiguous"}},
+            'scheduler.admission = "vllm": is not defined for the contiguous allocator, which reserves the final '
+            "length; choose oracle",
+        ),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_fit_together_are_refused_in_one_line(data: Any, said: str) -> None:
+    assert only(data) == said
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"layout": {"passes": 1, "kv_layout": "merged-block"}},
+        {"layout": {"passes": 2, "kv_layout": "split"}},
+        {"layout": {"passes": 1, "kv_layout": "published-split"}},
+        {"layout": {"passes": 1, "kv_layout": "merged-token"}, "experiment": "realistic"},
+        {"layout": {"kv_layout": "published-split"}, "experiment": "realistic"},
+        {"layout": {"stacks": 2, "kv_shards": 4}},
+        {"model": {"v_dim": 1024}},
+        {"model": {"window": 4096, "window_layers": 32}},
+        {"controller": {"queries_per_command": 4}},
+        {"controller": {"refresh": True, "timing": "attacc-hbm3-4.8"}, "dram": {"preset": "gddr6-aim"}},
+        {"controller": {"refresh": False}, "dram": {"preset": "gddr6-aim"}},
+        {"scheduler": {"admission": "oracle"}, "allocator": {"kind": "contiguous"}, "experiment": "realistic"},
+        {"scheduler": {"admission": "vllm"}, "allocator": {"kind": "random"}},
+    ],
+)  # fmt: skip
+def test_what_is_just_allowed_loads(data: Any) -> None:
+    load(data)
+
+
+@pytest.mark.parametrize("field", ["controller.timing", "dram.timing"])
+def test_an_unknown_timing_is_refused_with_the_nearest_one(field: str) -> None:
+    line = only(parse_set(f"{field}=attacc-hbm3-4.9"))
+    assert line.startswith(f'{field} = "attacc-hbm3-4.9": unknown; choose from attacc-hbm3-4.8, ')
+    assert line.endswith('hbm2-pim; did you mean "attacc-hbm3-4.8"?')
+
+
+def timing_file(folder: Path, **values: int) -> str:
+    """A file with one timing preset, `mine`."""
+    path = folder / "timings.toml"
+    path.write_text('[mine]\nbase = "attacc-hbm3-5.2"\n' + "".join(f"{k} = {v}\n" for k, v in values.items()))
+    return str(path)
+
+
+def test_timing_presets_of_a_file_can_be_named(tmp_path: Path) -> None:
+    data = {"controller": {"presets": timing_file(tmp_path, nRCD=30), "timing": "mine"}}
+    assert timing_of(load(data)).nRCD == 30
+    # Named alone it brings its own refresh figures; the built-in ones stay known.
+    load(merge(data, {"controller": {"refresh": True}, "dram": {"preset": "gddr6-aim"}}))
+    load(merge(data, {"controller": {"timing": "attacc-hbm3-5.2"}}))
+    line = only(merge(data, {"controller": {"timing": "mime"}}))
+    assert "hbm2-pim, mine; did you mean" in line and line.endswith('"mine"?')
+    assert only({"controller": {"timing": "mine"}}).startswith('controller.timing = "mine": unknown')
+
+
+def test_mistakes_of_a_timing_file_come_in_the_same_report(tmp_path: Path) -> None:
+    path = timing_file(tmp_path, nRCD=0, nRPP=3)
+    data = {
+        "seed": -1,
+        "layout": {"stacks": 3},
+        "controller": {"presets": path, "timing": "mine", "queue": 0},
+    }
+    assert str(refuse(data)).split("\n") == [
+        f"timing.mine.nRCD = 0: is too small; must be an integer from 1 to 1073741824 (in {path})",
+        f'timing.mine.nRPP = 3: unknown key (in {path}); did you mean "nRP"?',
+        "seed = -1: is too small; must be an integer from 0 to 4294967295",
+        "layout.stacks = 3: does not divide the 8 KV heads of a shard; choose from 1, 2, 4, 8",
+        "controller.queue = 0: is too small; must be an integer from 1 to 64",
+    ]
+    missing = str(tmp_path / "no.toml")
+    assert fields({"controller": {"presets": missing, "queue": 0}}) == [missing, "controller.queue"]
+    assert only({"controller": {"presets": missing}}) == f"{missing}: there is no such file"
+
+
+def test_everything_that_does_not_fit_together_comes_in_one_report() -> None:
+    data = {
+        "experiment": "realistic",
+        "model": {"window": 16},
+        "layout": {"passes": 1, "stacks": 3},
+        "allocator": {"kind": "contiguous"},
+        "controller": {"timing": "aim-gddr6", "refresh": True, "queries_per_command": 5},
+    }
+    assert fields(data) == [
+        "model.window_layers",
+        "layout.passes",
+        "layout.stacks",
+        "scheduler.admission",
+        "controller.refresh",
+        "controller.queries_per_command",
+    ]
+    assert fields(merge(data, {"controller": {"timing": "aim"}})) == [
+        "model.window_layers",
+        "layout.passes",
+        "layout.stacks",
+        "scheduler.admission",
+        "controller.timing",
+        "controller.queries_per_command",
+    ]
 
 
 def test_nothing_is_built_on_a_field_that_is_reported() -> None:
     # Each alone would upset the block, the pool or the map as well.
-    assert fields({"model": {"kv_heads": 0}, "layout": {"block_tokens": 24}}) == ["model.kv_heads"]
+    rows = {"rows": 1}
+    large = {"block_tokens": 2**20}
+    assert fields({"dram": rows, "layout": large}) == ["layout.block_tokens"]
+    assert fields({"model": {"kv_heads": 0}, "dram": rows, "layout": large}) == ["model.kv_heads"]
+    # Neither half of a burst, nor part of a latent, nor a third of eight heads.
+    assert fields({"layout": {"stacks": 3}, "model": {"v_dim": 512}}) == ["layout.stacks"]
+    assert fields(
+        {"layout": {"kv_layout": "published-split"}, "model": {"kv_heads": 1, "head_dim": 16, "v_dim": 16}}
+    ) == ["layout.kv_layout"]
+    assert fields(
+        {
+            "layout": {"kv_layout": "published-split"},
+            "model": {"kv_heads": 1, "head_dim": 1, "dtype_bytes": 1, "v_dim": 1},
+        }
+    ) == [
+        "model.v_dim",
+        "layout.kv_layout",
+    ]
+    assert fields({"model": {"query_heads": 0}, "controller": {"queries_per_command": 9}}) == [
+        "model.query_heads"
+    ]
+    assert fields({"allocator": {"kind": "contigous"}, "scheduler": {"admission": "vllm"}}) == [
+        "allocator.kind"
+    ]
     assert fields({"dram": {"channels": 33}, "layout": {"addrmap": "row:14 col:5 bg:2 ba:2 ch:9"}}) == [
         "dram.channels"
     ]
@@ -342,14 +616,28 @@ def test_with_an_unknown_preset_only_what_no_preset_would_mend_is_reported() -> 
         "dram.preset",
         "layout.kv_shards",
     ]
-    assert fields({"model": {"preset": "x"}, "dram": 5, "layout": {"block_tokens": 24}}) == [
+    assert fields({"model": {"preset": "x"}, "dram": 5, "layout": {"kv_shards": 64}}) == [
         "model.preset",
         "dram",
-        "layout.block_tokens",
+        "layout.kv_shards",
     ]
-    line = str(refuse({"dram": {"preset": "gdr6-aim"}, "layout": {"block_tokens": 24}})).split("\n")[1]
-    assert "region of 1048576 bytes" in line
-    assert 'taken with dram.preset = "gddr6-aim", but wrong with every preset; did you mean 32?' in line
+    assert fields({"dram": {"preset": "x", "timing": "y"}, "controller": {"refresh": True}}) == [
+        "dram.preset",
+        "dram.timing",
+    ]
+    assert fields({"dram": {"preset": "x"}, "controller": {"refresh": True}}) == ["dram.preset"]
+    assert fields({"dram": {"preset": "x"}, "controller": {"refresh": True, "timing": "aim-gddr6"}}) == [
+        "dram.preset",
+        "controller.refresh",
+    ]
+    # 4 GiB of one block: too much for some DRAMs, or for all if they have few rows.
+    data = {"dram": {"preset": "gdr6-aim"}, "layout": {"block_tokens": 2**20}}
+    assert fields(data) == ["dram.preset"]
+    line = str(refuse(merge(data, {"dram": {"rows": 2}}))).split("\n")[1]
+    assert line == (
+        "layout.block_tokens = 1048576: a block of 1048576 tokens needs 4096 rows; the DRAM has 2; "
+        'taken with dram.preset = "gddr6-aim", but wrong with every preset; did you mean 512?'
+    )
 
 
 # ---- Address maps ----------------------------------------------------------------------------------------
@@ -414,6 +702,7 @@ junk = st.recursive(
 )  # fmt: skip
 bad = some(
     seed=junk,
+    experiment=junk | st.sampled_from(["published", "realistic"]),
     nonsense=junk,
     **{
         name: st.one_of(
@@ -445,3 +734,41 @@ def test_any_map_string_gives_a_map_or_a_report(addrmap: str) -> None:
         # What is accepted means the same once it is explicit.
         explicit = explicit_map(config)
         assert explicit_map(load({"layout": {"addrmap": explicit}})) == explicit
+
+
+# Small numbers of everything that a token, its parts and a block are made of.
+shapes = some(
+    experiment=st.sampled_from(["published", "realistic"]),
+    model=some(
+        kv_heads=st.integers(1, 12), query_heads=st.just(2520 * 11), head_dim=st.integers(1, 40),
+        dtype_bytes=st.integers(1, 8), v_dim=st.integers(0, 80),
+    ),
+    dram=some(rows=st.sampled_from([1, 2, 8, 16384]), burst_bytes=st.sampled_from([1, 16, 32]), channels=st.sampled_from([1, 4, 32])),
+    layout=some(
+        kv_layout=st.sampled_from(["merged-token", "merged-block", "split", "published-split"]),
+        passes=st.sampled_from([None, 1, 2]), stacks=st.integers(1, 6), kv_shards=st.sampled_from([1, 2, 4]),
+        block_tokens=st.integers(0, 3000),
+    ),
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=max(300, settings().max_examples))
+@given(shapes)
+def test_any_shape_gives_whole_bursts_in_whole_regions_or_a_report(data: dict[str, Any]) -> None:
+    try:
+        config = load(data)
+    except ConfigError:
+        refuse(data)
+        return
+    sizes = geometry(config)
+    unit, tensor = sizes.unit, sizes.block_bytes // sizes.tensors
+    assert unit.bytes == unit.regions * sizes.region_bytes
+    empty = unit.bytes - unit.blocks * tensor
+    assert empty >= 0 and empty == pytest.approx(unit.waste * unit.bytes) and unit.waste <= 0.07
+    assert (empty > 0) == (unit.kind == "padded")
+    units = sizes.capacity_blocks // unit.blocks
+    assert units >= 1 and units * sizes.tensors * unit.regions <= sizes.rows
+    for reads in sizes.passes(config, sizes.capacity_blocks):
+        for base, stride, part, block, of_unit in reads:
+            assert 0 < part <= stride and block == tensor and of_unit == unit.bytes
+            assert base % sizes.burst_bytes == stride % sizes.burst_bytes == part % sizes.burst_bytes == 0

@@ -14,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pimkv.config import (
+    EXPERIMENTS,
     Config,
     Dram,
     Layout,
     Model,
+    Scheduler,
+    command_repeat,
     dumps_toml,
     explicit_map,
     geometry,
@@ -25,9 +28,13 @@ from pimkv.config import (
     load,
     merge,
     parse_set,
+    passes_of,
     presets,
     read_toml,
+    refreshes,
+    timing_of,
 )
+from pimkv.derived import MOST_WASTE, Part, unit_of
 from pimkv.errors import ConfigError
 
 fuzz = settings(deadline=None)
@@ -54,7 +61,7 @@ def test_explicit_values_win_over_the_preset() -> None:
 
 
 @pytest.mark.parametrize("dram", presets("dram"))
-@pytest.mark.parametrize("model", [name for name, entry in presets("model").items() if "needs" not in entry])
+@pytest.mark.parametrize("model", presets("model"))
 def test_every_preset_resolves_with_every_map(dram: str, model: str) -> None:
     for addrmap in presets("addrmap"):
         config = load({"dram": {"preset": dram}, "model": {"preset": model}, "layout": {"addrmap": addrmap}})
@@ -62,7 +69,11 @@ def test_every_preset_resolves_with_every_map(dram: str, model: str) -> None:
             entry = presets(section.kind)[name]
             note = entry.pop("note")
             assert note and "\n" not in note
-            assert section.model_dump() == {"preset": name, **entry}
+            assert set(entry) <= set(type(section).model_fields)
+            # Only a model's latent and window may be left out, and are then 0.
+            absent = dict.fromkeys(set(type(section).model_fields) - {"preset", *entry}, 0)
+            assert set(absent) <= {"v_dim", "window", "window_layers"}
+            assert section.model_dump() == {"preset": name, **entry, **absent}
 
 
 @pytest.mark.parametrize(
@@ -73,10 +84,95 @@ def test_every_preset_resolves_with_every_map(dram: str, model: str) -> None:
         ("mha-32kv", 16384),
         ("qwen2.5-7b", 2048),
         ("gemma-2-9b", 8192),
+        ("phi-4", 5120),
+        ("phi-3-mini", 12288),
+        ("deepseek-v3", 1152),
     ],
 )
 def test_model_presets_give_the_bytes_of_a_token(model: str, token_bytes: int) -> None:
     assert Model(preset=model).bytes_per_token == token_bytes
+
+
+def test_latent_and_sliding_models_say_so() -> None:
+    latent = load({"model": {"preset": "deepseek-v3"}})
+    assert (latent.model.v_dim, passes_of(latent)) == (512, 2)
+    # Read: the whole latent, then 512 elements of it; stored once.
+    assert (geometry(latent).token_bytes, geometry(latent).read_bytes) == (1152, 1152 + 1024)
+    gemma = Model(preset="gemma-3-12b")
+    assert (gemma.window, gemma.window_layers, gemma.layers) == (1024, 40, 48)
+    assert (Model().window, Model().window_layers, Model().v_dim) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "timing", "refresh", "repeat"),
+    [
+        ({}, "attacc-hbm3-5.2", True, 1),
+        ({"controller": {"refresh": False}}, "attacc-hbm3-5.2", False, 1),
+        ({"controller": {"timing": "hbm2-pim"}}, "hbm2-pim", False, 1),
+        ({"dram": {"preset": "gddr6-aim"}}, "aim-gddr6", False, 1),
+        ({"dram": {"preset": "gddr6-aim", "timing": "attacc-hbm3-6.4"}}, "attacc-hbm3-6.4", True, 1),
+        ({"controller": {"queries_per_command": 1}}, "attacc-hbm3-5.2", True, 4),
+        ({"controller": {"queries_per_command": 3}}, "attacc-hbm3-5.2", True, 2),
+        ({"controller": {"queries_per_command": 4}}, "attacc-hbm3-5.2", True, 1),
+    ],
+)
+def test_what_the_controller_runs(data: Any, timing: str, refresh: bool, repeat: int) -> None:
+    config = load(data)
+    assert (timing_of(config).name, refreshes(config), command_repeat(config)) == (timing, refresh, repeat)
+
+
+# ---- Experiments -----------------------------------------------------------------------------------------
+
+
+def shown(config: Config) -> tuple[str, str, bool, int]:
+    """What the realistic experiment changes."""
+    return (
+        config.layout.kv_layout,
+        config.scheduler.admission,
+        config.traffic.writes,
+        passes_of(config),
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({}, ("merged-token", "oracle", False, 1)),
+        ({"experiment": "published"}, ("merged-token", "oracle", False, 1)),
+        ({"experiment": "realistic"}, ("split", "vllm", True, 2)),
+        ({"experiment": "realistic", "layout": {"kv_layout": "merged-block"}}, ("merged-block", "vllm", True, 2)),
+        ({"experiment": "realistic", "layout": {"kv_layout": "published-split"}}, ("published-split", "vllm", True, 1)),
+        (
+            {"experiment": "realistic", "layout": {"kv_layout": "merged-token", "passes": 1}},
+            ("merged-token", "vllm", True, 1),
+        ),
+        ({"experiment": "realistic", "scheduler": {"admission": "oracle"}}, ("split", "oracle", True, 2)),
+        ({"experiment": "realistic", "traffic": {"writes": False}}, ("split", "vllm", False, 2)),
+        ({"experiment": "realistic", "layout": {"block_tokens": 32}, "scheduler": {}}, ("split", "vllm", True, 2)),
+        ({"layout": {"kv_layout": "split"}, "traffic": {"writes": True}}, ("split", "oracle", True, 2)),
+        ({"layout": {"kv_layout": "merged-block"}}, ("merged-block", "oracle", False, 1)),
+        ({"layout": {"kv_layout": "published-split"}}, ("published-split", "oracle", False, 1)),
+        ({"layout": {"passes": 2}}, ("merged-token", "oracle", False, 2)),
+    ],
+)  # fmt: skip
+def test_an_experiment_changes_defaults_and_explicit_values_win(data: Any, expected: Any) -> None:
+    before = json.dumps(data)
+    assert shown(load(data)) == shown(Config(**data)) == expected
+    assert json.dumps(data) == before
+
+
+def test_the_realistic_experiment_changes_nothing_else() -> None:
+    realistic = load({"experiment": "realistic"})
+    changed = merge(load({}).model_dump(), {"experiment": "realistic", **EXPERIMENTS["realistic"]})
+    assert realistic.model_dump() == changed
+    assert list(EXPERIMENTS) == ["published", "realistic"]
+    assert EXPERIMENTS["published"] == {}
+
+
+def test_a_section_built_in_python_keeps_its_own_values() -> None:
+    config = Config(experiment="realistic", scheduler=Scheduler(max_batch=8))
+    assert shown(config) == ("split", "oracle", True, 2)
+    assert shown(load(tomllib.loads(dumps_toml(config)))) == shown(config)
 
 
 def test_presets_are_copies_and_their_kinds_known() -> None:
@@ -141,6 +237,15 @@ def test_explicit_maps(data: Any, expected: str) -> None:
         ({"kv_shards": 8}, 512, 8192, 65536, 8, 131072),
         ({"kv_layout": "published-split"}, 2048, 32768, 524288, 16, 262144),
         ({"kv_layout": "published-split", "block_tokens": 0}, 2048, 524288, 524288, 1, 16384),
+        ({"kv_layout": "merged-block"}, 4096, 65536, 524288, 8, 131072),
+        # K and V in pools of their own: twice the blocks a region, half the regions each.
+        ({"kv_layout": "split"}, 4096, 65536, 524288, 16, 131072),
+        ({"stacks": 2}, 2048, 32768, 524288, 16, 262144),
+        ({"stacks": 2, "kv_shards": 4}, 512, 8192, 131072, 16, 262144),
+        # 5 1/3 blocks a region: 5, and 6.25 % of it stays empty.
+        ({"block_tokens": 24}, 4096, 98304, 524288, 5, 5 * 16384),
+        # 1 1/3 blocks a region: 4 of them in 3.
+        ({"block_tokens": 96}, 4096, 393216, 524288, 4, 4 * (16384 // 3)),
     ],
 )
 def test_geometry(
@@ -153,6 +258,74 @@ def test_geometry(
     assert (sizes.token_bytes, sizes.block_bytes, sizes.region_bytes) == (token, block, region)
     assert (sizes.blocks_per_region, sizes.capacity_blocks) == (per_region, capacity)
     assert sizes.block_tokens * sizes.token_bytes == sizes.block_bytes
+
+
+@pytest.mark.parametrize(
+    ("block", "region", "kind", "blocks", "regions", "waste"),
+    [
+        (16, 64, "exact", 4, 1, 0.0),
+        (64, 64, "exact", 1, 1, 0.0),
+        (192, 64, "exact", 1, 3, 0.0),
+        (12, 64, "padded", 5, 1, 4 / 64),  # 6.25 %
+        (24, 64, "span", 8, 3, 0.0),  # 25 % would stay empty
+        (93, 100, "padded", 1, 1, 0.07),  # the most that may stay empty
+        (92, 100, "span", 25, 23, 0.0),
+        (65, 64, "span", 64, 65, 0.0),
+        (125, 64, "padded", 1, 2, 3 / 128),
+        (1000, 64, "padded", 1, 16, 24 / 1024),
+    ],
+)
+def test_blocks_fill_a_region_a_padded_one_or_a_span(
+    block: int, region: int, kind: str, blocks: int, regions: int, waste: float
+) -> None:
+    unit = unit_of(block, region)
+    assert (unit.kind, unit.blocks, unit.regions, unit.bytes) == (kind, blocks, regions, regions * region)
+    assert unit.waste == pytest.approx(waste) and unit.waste <= MOST_WASTE == 0.07
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        ({"model": {"preset": "phi-4"}}, "padded"),
+        ({"model": {"preset": "phi-3-mini"}}, "span"),
+        ({"model": {"preset": "deepseek-v3"}}, "padded"),
+        ({"layout": {"block_tokens": 24}}, "padded"),
+        ({"layout": {"block_tokens": 96}}, "span"),
+        ({"layout": {"block_tokens": 384}}, "exact"),
+    ],
+)
+def test_no_block_size_is_refused_for_not_dividing_a_region(data: Any, kind: str) -> None:
+    for kv_layout in ("merged-token", "merged-block", "split"):
+        sizes = geometry(load(merge(data, {"layout": {"kv_layout": kv_layout}})))
+        assert sizes.unit == unit_of(sizes.block_bytes // sizes.tensors, sizes.region_bytes)
+        if kv_layout != "split":
+            assert sizes.unit.kind == kind
+
+
+def test_where_each_pass_finds_a_token() -> None:
+    def passes(**data: Any) -> list[list[Part]]:
+        config = load(data)
+        return geometry(config).passes(config, 20)
+
+    token, block, region = 4096, 65536, 524288
+    half = token // 2
+    assert passes() == [[(0, token, token, block, region)]]
+    assert passes(layout={"passes": 2}) == [
+        [(0, token, half, block, region)],
+        [(half, token, half, block, region)],
+    ]
+    k, v = (0, half, half, block, region), (block // 2, half, half, block, region)
+    assert passes(layout={"kv_layout": "merged-block"}) == [[k, v]]
+    assert passes(layout={"kv_layout": "merged-block", "passes": 2}) == [[k], [v]]
+    # Twenty blocks of K fill two regions of sixteen; V begins behind them.
+    k, v = (0, half, half, block // 2, region), (2 * region, half, half, block // 2, region)
+    assert passes(layout={"kv_layout": "split"}) == [[k], [v]]
+    latent = (1152, 1152 * 16, region)
+    assert passes(model={"preset": "deepseek-v3"}) == [
+        [(0, latent[0], 1152, *latent[1:])],
+        [(0, latent[0], 1024, *latent[1:])],
+    ]
+    assert passes(layout={"kv_layout": "published-split"}) == [[(0, half, half, block // 2, region)]]
 
 
 # ---- Built in Python -------------------------------------------------------------------------------------
@@ -169,7 +342,7 @@ def test_python_objects_check_the_same_as_tables() -> None:
     with pytest.raises(ConfigError, match=r"layout\.kv_shards = 16: does not divide model\.kv_heads"):
         Config(layout=Layout(kv_shards=16))
     with pytest.raises(ConfigError, match=r"dram = Model.* is of type Model; must be a table"):
-        Config(dram=Model())  # type: ignore[arg-type]
+        Config(dram=Model())
 
 
 def test_a_config_is_frozen_hashable_and_survives_pickling() -> None:
@@ -305,9 +478,20 @@ def test_the_resolved_config_shows_every_value() -> None:
     assert text.startswith('seed = 0\nexperiment = "published"\n\n[workload]\nkind = "steady"\n')
     assert '\n[dram]\npreset = "hbm3-pim"\nchannels = 32\n' in text
     shown = tomllib.loads(text)
-    left_out = {"workload": {"requests": None, "arrival_rate": None}, "allocator": {"options": {}}}
-    assert merge(shown, left_out) == config.model_dump()
-    assert load(shown) == config
+    # TOML has no null: a field is absent exactly where it has no value, and only where that is its default.
+    for name, values in config.model_dump().items():
+        if isinstance(values, dict):
+            section = getattr(config, name)
+            absent = {field for field in values if field not in shown.get(name, {})}
+            assert absent == {field for field, value in values.items() if value is None} | (
+                {"options"} if name == "allocator" else set()
+            )
+            for field in absent - {"options"}:
+                assert type(section).model_fields[field].default is None
+            shown.setdefault(name, {}).update(dict.fromkeys(absent))
+    shown["allocator"]["options"] = {}
+    assert shown == config.model_dump()
+    assert load(tomllib.loads(text)) == config
 
 
 def test_the_schema_lists_every_option_with_its_range() -> None:
@@ -318,6 +502,7 @@ def test_the_schema_lists_every_option_with_its_range() -> None:
         assert table["additionalProperties"] is False and "required" not in table
         for field in table["properties"].values():
             assert field["description"]
+    assert schema["$defs"]["Model"]["properties"]["preset"]["enum"] == list(presets("model"))
     dram = schema["$defs"]["Dram"]["properties"]
     assert dram["preset"]["enum"] == list(presets("dram"))
     assert dram["rows"] == {
@@ -339,13 +524,14 @@ def some(**strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, An
 
 good = some(
     seed=st.integers(0, 2**32 - 1),
+    experiment=st.sampled_from(["published", "realistic"]),
     workload=some(
         trace=st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
         step_ms=st.floats(1e-300, 1e300),
         requests=st.integers(1, 10**6),
         arrival_rate=st.floats(1e-300, 1e300),
     ),
-    model=some(preset=st.sampled_from(["llama-gqa-8kv", "mha-32kv", "llama-3-70b", "gpt-oss-20b"])),
+    model=some(preset=st.sampled_from(["llama-gqa-8kv", "mha-32kv", "llama-3-70b", "gpt-oss-20b", "phi-3-mini"])),
     dram=some(
         preset=st.sampled_from(list(presets("dram"))),
         channels=powers(3, 12),
@@ -357,11 +543,17 @@ good = some(
     ),
     layout=some(
         addrmap=st.sampled_from([*presets("addrmap"), "row:2 ch:1 col:* row:* bg:* ba:* ch:*; ba^row:2 ch^row:0"]),
-        kv_layout=st.sampled_from(["merged-token", "published-split"]),
-        block_tokens=powers(0, 20),
+        kv_layout=st.sampled_from(["merged-token", "merged-block", "split", "published-split"]),
+        traversal=st.sampled_from(["token", "row", "row-batch"]),
+        block_tokens=st.integers(0, 200) | powers(8, 16),
         kv_shards=powers(0, 3),
     ),
-    allocator=some(kind=st.sampled_from(["paged", "pim-aware"])),
+    allocator=some(kind=st.sampled_from(["paged", "random", "pim-aware"])),
+    speculation=some(accept=st.floats(0, 1), adopt=st.sampled_from(["splice", "copyback"])),
+    controller=some(
+        timing=st.sampled_from(list(presets("timing"))), refresh=st.none() | st.just(False), queue=st.integers(1, 64)
+    ),
+    traffic=some(writes=st.booleans()),
     scheduler=some(max_batch=st.integers(1, 65536), headroom=st.floats(1e-300, 1e300)),
     scoring=some(coalesce=st.sampled_from(["window", "inorder"]), window=st.integers(1, 65536)),
 )  # fmt: skip
@@ -394,7 +586,8 @@ def test_the_explicit_map_covers_one_shard_exactly(data: dict[str, Any]) -> None
         "ba": sizes.banks_per_group,
         "ch": sizes.channels,
     }
-    assert sizes.block_bytes % sizes.region_bytes == 0 or sizes.region_bytes % sizes.block_bytes == 0
+    assert sizes.unit.bytes % sizes.region_bytes == 0
+    assert sizes.unit.blocks * sizes.block_bytes // sizes.tensors <= sizes.unit.bytes
     assert sizes.token_bytes % sizes.burst_bytes == 0
 
 

@@ -16,6 +16,9 @@ from pimkv.errors import DoubleFree, ForeignBlock, PimkvError
 
 KINDS = ["paged", "pim-aware", "contiguous", "random"]
 REFUSED = "refused"
+TIMING = {
+    "rcd": 19, "rp": 19, "ras": 45, "rc": 63, "rtp": 8, "ccd_ab": 6, "refi": 5070, "rfc": 456, "max_postponed": 8,
+}  # fmt: skip
 
 
 def ints(values: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -112,8 +115,30 @@ class Managers(RuleBasedStateMachine):
         block_tokens=st.integers(1, 5),
         window=st.integers(0, 70),
         best_fit=st.booleans(),
+        scored=st.fixed_dictionaries(
+            {
+                "per_command": st.integers(1, 2),
+                "repeat": st.integers(1, 3),
+                "traversal": st.sampled_from(["token", "row"]),
+                "window_tokens": st.sampled_from([0, 0, 7]),
+            }
+        ),
+        controlled=st.fixed_dictionaries(
+            {"queue": st.integers(1, 40), "per_pch": st.booleans(), "refresh": st.booleans()}
+        ),
+        split=st.booleans(),
     )
-    def make(self, kind: str, regions: int, block_tokens: int, window: int, best_fit: bool) -> None:
+    def make(
+        self,
+        kind: str,
+        regions: int,
+        block_tokens: int,
+        window: int,
+        best_fit: bool,
+        scored: dict[str, Any],
+        controlled: dict[str, Any],
+        split: bool,
+    ) -> None:
         sizes = {"channels": 2, "bank_groups": 2, "banks_per_group": 2, "rows": 64, "row_bytes": 128}
         self.per_region, self.blocks = 4, 4 * regions
         block_bytes = 2 * 4 * 128 // self.per_region
@@ -135,8 +160,25 @@ class Managers(RuleBasedStateMachine):
             address_map = module.AddressMap(
                 "row:6 col:1 bg:1 ba:1 ch:1 col:1; ba^row:1", burst_bytes=32, **sizes
             )
+            controller = module.Controller(**TIMING, **controlled)
+            passes = None
+            if split:
+                # Two tensors; the second one behind the first, its tokens half as long.
+                unit = block_bytes * self.per_region
+                sizes_of = (token_bytes, token_bytes, block_bytes, unit)
+                passes = [[(0, *sizes_of)], [(unit * regions, *sizes_of)]]
             self.scorers.append(
-                module.Scorer(address_map, block_bytes=block_bytes, token_bytes=token_bytes, window=window)
+                module.Scorer(
+                    address_map,
+                    block_bytes=block_bytes,
+                    token_bytes=token_bytes,
+                    window=window,
+                    controller=controller,
+                    passes=passes,
+                    blocks_per_unit=self.per_region,
+                    count_writes=True,
+                    **scored,
+                )
             )
 
     def call(self, function: Callable[[Any], Any]) -> Any:
@@ -165,6 +207,10 @@ class Managers(RuleBasedStateMachine):
     @rule(most_used=st.integers(0, 4))
     def compact(self, most_used: int) -> None:
         self.call(lambda m: m.compact(most_used))
+
+    @rule(seqs=st.lists(st.integers(0, 9), max_size=3), window=st.integers(0, 20))
+    def trim(self, seqs: list[int], window: int) -> None:
+        self.call(lambda m: m.trim(ints(seqs), window))
 
     @rule(indices=st.lists(st.one_of(st.just(0), st.integers(0, 40)), max_size=40))
     def feed(self, indices: list[int]) -> None:
@@ -207,16 +253,19 @@ class Managers(RuleBasedStateMachine):
         if shuffle and set(seqs) <= set(self.live):
             tables = [range(len(self.managers[0].table(seq))) for seq in seqs]
             order = ints(i for table in tables for i in data.draw(st.permutations(table)))
+        if len(set(seqs)) == len(seqs) and set(seqs) <= set(self.live):
+            for scorer, manager in zip(self.scorers, self.managers, strict=True):
+                scorer.settle(manager, ints(seqs))
+                scorer.forget(ints(seqs))
         self.call(lambda m: m.release(ints(seqs), order))
-        for scorer in self.scorers:
-            scorer.forget(ints(seqs))
 
     @rule(data=st.data())
     def observe(self, data: st.DataObject) -> None:
         seqs = ints(data.draw(st.permutations(self.live)))
         scores = [plain(s.observe(m, seqs)) for s, m in zip(self.scorers, self.managers, strict=True)]
         assert scores[0] == scores[1]
-        assert self.scorers[0].totals() == self.scorers[1].totals()
+        for name in ("totals", "timed_totals", "limit_totals", "pass_totals", "write_totals"):
+            assert getattr(self.scorers[0], name)() == getattr(self.scorers[1], name)(), name
 
     @invariant()
     def agrees(self) -> None:

@@ -33,7 +33,7 @@ def score(kind: str, blocks: int, tokens: int, *, block_tokens: int = BLOCK_TOKE
         token_bytes=TOKEN_BYTES,
         window=64,
     )
-    commands, hits, _ = scorer.observe(manager, np.array([0]))
+    commands, hits, *_ = scorer.observe(manager, np.array([0]))
     return int(commands[0]), int(hits[0])
 
 
@@ -66,7 +66,7 @@ def test_random_placement_is_near_the_floor_on_a_single_bank_stream() -> None:
     scorer = pimkv.Scorer(
         pimkv.AddressMap("row:6 col:9", **geometry), block_bytes=32, token_bytes=32, window=window
     )
-    commands, hits, bursts = (int(x[0]) for x in scorer.observe(manager, np.array([0])))
+    commands, hits, bursts, *_ = (int(x[0]) for x in scorer.observe(manager, np.array([0])))
     assert commands == bursts == tokens
     assert 0.5 / rows <= hits / commands <= 2 / rows
 
@@ -89,7 +89,7 @@ def test_row_hits_never_drop_as_blocks_grow(tokens: int) -> None:
             token_bytes=TOKEN_BYTES,
             window=64,
         )
-        commands, hits, _ = scorer.observe(manager, np.array([0]))
+        commands, hits, *_ = scorer.observe(manager, np.array([0]))
         rates.append(hits[0] / commands[0])
     assert rates == sorted(rates)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scorer_inputs import HBM3, HOST_CACHELINE, ONE_CHANNEL, Tables, address_maps, ints
 
 from pimkv.errors import (
     BrokenInvariant,
@@ -20,27 +21,13 @@ from pimkv.errors import (
     UnknownSequence,
 )
 from pimkv.reference import AddressMap, BlockManager, Pool, Scorer
-from pimkv.reference.scoring import channel_classes
+from pimkv.reference.scoring import representatives
 
 KINDS = ("paged", "pim-aware", "contiguous", "random")
 SHARING_KINDS = ("paged", "pim-aware", "random")
 
-# The published DRAM: 32 channels, 16 banks, 1 KiB rows, and the address map of all published rows.
-HBM3 = {
-    "channels": 32,
-    "bank_groups": 4,
-    "banks_per_group": 4,
-    "rows": 16384,
-    "row_bytes": 1024,
-    "burst_bytes": 32,
-}
-HOST_CACHELINE = "row:14 col:4 bg:2 ba:2 ch:5 col:1"
 TOKEN = 4096  # bytes per token and layer of an 8-KV-head model
 BLOCK = 16 * TOKEN
-
-
-def ints(*values: int) -> np.ndarray:
-    return np.array(values, dtype=np.int64)
 
 
 def take(pool: Pool, owner: int, n: int) -> list[int]:
@@ -94,25 +81,6 @@ def test_hash_terms_xor_the_field_with_the_shifted_row() -> None:
     # row 7 lies at burst 7 * 16384: ba = 0 ^ (7 & 3), ch = 0 ^ (7 >> 2) ^ (7 >> 1)
     channel, bank, row, column = address_map.decode(ints(7 * 16384))
     assert (channel[0], bank[0], row[0], column[0]) == (1 ^ 3, 3, 7, 0)
-
-
-@st.composite
-def address_maps(draw: Any) -> AddressMap:
-    """Small maps with their bits in any order and any hash terms."""
-    bits = {"ch": draw(st.integers(0, 3)), "bg": draw(st.integers(0, 2)), "ba": draw(st.integers(0, 2))}
-    bits |= {"row": draw(st.integers(1, 4)), "col": draw(st.integers(0, 3))}
-    segments = draw(st.permutations([f"{field}:1" for field, count in bits.items() for _ in range(count)]))
-    term = st.tuples(st.sampled_from(["ba", "bg", "ch"]), st.integers(0, bits["row"] - 1))
-    terms = [f"{field}^row:{shift}" for field, shift in draw(st.lists(term, max_size=3))]
-    return AddressMap(
-        " ".join(segments) + ("; " + " ".join(terms) if terms else ""),
-        channels=2 ** bits["ch"],
-        bank_groups=2 ** bits["bg"],
-        banks_per_group=2 ** bits["ba"],
-        rows=2 ** bits["row"],
-        row_bytes=32 * 2 ** bits["col"],
-        burst_bytes=32,
-    )
 
 
 @settings(deadline=None)
@@ -943,40 +911,13 @@ def test_every_error_is_one_of_pimkv() -> None:
 # ---- scorer ----
 
 
-class Tables:
-    """Stands in for a manager: tables written down instead of allocated, one token per block unless said."""
-
-    def __init__(self, *tables: list[int], block_tokens: int = 1, missing: int = 0) -> None:
-        self.tables = tables
-        self.block_tokens = block_tokens
-        self.missing = missing  # tokens that the last block of each table lacks
-
-    def length(self, seq: int) -> int:
-        return len(self.tables[seq]) * self.block_tokens - self.missing
-
-    def table(self, seq: int) -> np.ndarray:
-        return ints(*self.tables[seq])
-
-
-# One channel, four banks, four bursts per row; a block is one burst, so a table spells out a burst stream.
-ONE_CHANNEL = AddressMap(
-    "row:3 bg:1 ba:1 col:2",
-    channels=1,
-    bank_groups=2,
-    banks_per_group=2,
-    rows=8,
-    row_bytes=128,
-    burst_bytes=32,
-)
-
-
 def score_stream(stream: str, window: int) -> tuple[int, int, int]:
     """(commands, hits, bursts) of bursts written as `row.bank`, at column 0."""
     places = [burst.split(".") for burst in stream.replace("|", " ").split()]
     rows, banks = ints(*(int(r) for r, _ in places)), ints(*(int(b) for _, b in places))
     table = ONE_CHANNEL.encode(np.zeros_like(rows), banks, rows, np.zeros_like(rows)).tolist()
     scorer = Scorer(ONE_CHANNEL, block_bytes=32, token_bytes=32, window=window)
-    return tuple(int(part[0]) for part in scorer.observe(Tables(table), ints(0)))
+    return tuple(int(part[0]) for part in scorer.observe(Tables(table), ints(0))[:3])
 
 
 @pytest.mark.parametrize(
@@ -1025,8 +966,9 @@ def test_every_sequence_starts_cold_and_totals_add_up() -> None:
     scorer = Scorer(ONE_CHANNEL, block_bytes=32, token_bytes=32, window=4)
     assert scorer.totals() == (0, 0, 0)
     tables = Tables([0], [0, 1, 2])
-    commands, hits, bursts = scorer.observe(tables, ints(1, 0, 0))
+    commands, hits, bursts, cycles, visits = scorer.observe(tables, ints(1, 0, 0))
     assert (commands.tolist(), hits.tolist(), bursts.tolist()) == ([3, 1, 1], [2, 0, 0], [3, 1, 1])
+    assert cycles.tolist() == visits.tolist() == [0, 0, 0]
     assert scorer.totals() == (5, 2, 5)
     scorer.forget(ints(0, 77))
     scorer.observe(tables, ints())
@@ -1040,7 +982,7 @@ def test_perfect_placement_misses_once_per_row(window: int) -> None:
     scorer = Scorer(address_map, block_bytes=BLOCK, token_bytes=TOKEN, window=window)
     manager = BlockManager("pim-aware", 64, block_tokens=16, blocks_per_region=8)
     manager.admit(0, 5 * 128)
-    commands, hits, bursts = (int(part[0]) for part in scorer.observe(manager, ints(0)))
+    commands, hits, bursts = (int(part[0]) for part in scorer.observe(manager, ints(0))[:3])
     assert bursts == 5 * 128 * 128
     assert commands - hits == 5 * 32  # one row in each of 32 channels per region
     if window == 64:
@@ -1051,7 +993,7 @@ def test_a_block_that_moves_to_another_row_costs_a_miss_per_channel() -> None:
     address_map = AddressMap(HOST_CACHELINE, **HBM3)
     scorer = Scorer(address_map, block_bytes=BLOCK, token_bytes=TOKEN, window=64)
     tables = Tables([0, 1, 2, 3], [0, 8, 1, 9], [3, 1, 0, 2], block_tokens=16)
-    commands, hits, _ = scorer.observe(tables, ints(0, 1, 2))
+    commands, hits, *_ = scorer.observe(tables, ints(0, 1, 2))
     assert commands.tolist() == [32 * 16] * 3
     assert (commands - hits).tolist() == [32, 4 * 32, 32]
 
@@ -1095,7 +1037,8 @@ def test_alike_channels_and_memos_change_nothing(data: Any, address_map: Address
     blocks = address_map.bursts // (token_bursts * block_tokens)
     if blocks == 0:
         return
-    table = data.draw(st.lists(st.integers(0, blocks - 1), min_size=1, max_size=6))
+    # no block twice: the limit reads as many blocks as the table has
+    table = data.draw(st.lists(st.integers(0, blocks - 1), min_size=1, max_size=6, unique=True))
     missing = data.draw(st.integers(0, block_tokens - 1))
     tables = Tables(table, block_tokens=block_tokens, missing=missing)
     scorer = Scorer(
@@ -1106,7 +1049,7 @@ def test_alike_channels_and_memos_change_nothing(data: Any, address_map: Address
     )
     expected = score_by_the_rules(address_map, tables, 0, token_bursts, window)
     for _ in range(2):  # the second time from the memos
-        assert tuple(int(part[0]) for part in scorer.observe(tables, ints(0))) == expected
+        assert tuple(int(part[0]) for part in scorer.observe(tables, ints(0))[:3]) == expected
 
 
 @pytest.mark.parametrize(
@@ -1126,7 +1069,7 @@ def test_one_channel_stands_for_all_on_the_published_dram(
         token_bytes=32 * token_bursts,
         window=window,
     )
-    got = tuple(int(part[0]) for part in scorer.observe(tables, ints(0)))
+    got = tuple(int(part[0]) for part in scorer.observe(tables, ints(0))[:3])
     assert got == score_by_the_rules(address_map, tables, 0, token_bursts, window)
 
 
@@ -1134,7 +1077,7 @@ def test_blocks_of_three_regions() -> None:
     address_map = AddressMap(HOST_CACHELINE, **HBM3)
     # 384 tokens of 4 KiB fill three regions: three rows per channel and block
     scorer = Scorer(address_map, block_bytes=384 * TOKEN, token_bytes=TOKEN, window=64)
-    commands, hits, bursts = scorer.observe(Tables([7, 2], block_tokens=384), ints(0))
+    commands, hits, bursts, *_ = scorer.observe(Tables([7, 2], block_tokens=384), ints(0))
     assert bursts.tolist() == [2 * 384 * 128] and commands.tolist() == [2 * 384 * 8]
     assert (commands - hits).tolist() == [2 * 3 * 32]
 
@@ -1152,8 +1095,10 @@ def test_blocks_of_three_regions() -> None:
     ],
 )
 def test_which_channels_are_alike(spec: str, token_bursts: int, channels: int, alike: int) -> None:
-    to_score, each_stands_for = channel_classes(AddressMap(spec, **HBM3), token_bursts)
-    assert (len(to_score), each_stands_for) == (channels, alike)
+    stand_ins = representatives(AddressMap(spec, **HBM3), token_bursts)
+    assert len(stand_ins) == 32
+    assert sorted(Counter(stand_ins).values()) == [alike] * channels
+    assert all(stand_ins[channel] == channel for channel in stand_ins)
 
 
 def test_scorer_arguments() -> None:

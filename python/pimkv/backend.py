@@ -85,6 +85,9 @@ class BlockManager(Protocol):
     ) -> tuple[int, Ints, int, int]:
         """One speculation round per sequence: (done, advanced, stalls, copied tokens)."""
 
+    def trim(self, seqs: Ints, window: int) -> int:
+        """Lets blocks go at the front that hold none of the last `window` tokens; their number."""
+
     def compact(self, most_used: int) -> int:
         """Empties regions of at most `most_used` blocks, block by block; the number of moves."""
 
@@ -110,11 +113,26 @@ class BlockManager(Protocol):
 class Scorer(Protocol):
     """All-bank commands, row hits and bursts of block tables."""
 
-    def observe(self, manager: BlockManager, seqs: Ints) -> tuple[Ints, Ints, Ints]:
-        """(commands, hits, bursts) of each sequence as its table stands, all channels together."""
+    def observe(self, manager: BlockManager, seqs: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+        """(commands, hits, bursts, cycles, visits) of each sequence as its table stands, all channels."""
 
     def totals(self) -> tuple[int, int, int]:
         """(commands, hits, bursts) over everything observed."""
+
+    def settle(self, manager: BlockManager, seqs: Ints) -> None:
+        """Counts what sequences have written that leave without being observed again."""
+
+    def write_totals(self) -> tuple[int, int, int]:
+        """(tokens, bursts, row activations) written so far, if writes are counted."""
+
+    def pass_totals(self) -> list[tuple[int, int, int, int, int]]:
+        """Per pass: (commands, hits, bursts, cycles, visits) over everything observed."""
+
+    def timed_totals(self) -> tuple[int, int, int]:
+        """(cycles without refresh, cycles of refresh, row visits) over everything observed."""
+
+    def limit_totals(self) -> tuple[int, int, int]:
+        """(commands, hits, cycles) if every sequence lay contiguously."""
 
     def forget(self, seqs: Ints) -> None:
         """Drops cached state of sequences that left."""
@@ -128,6 +146,7 @@ class Backend:
     address_map: Callable[..., AddressMap]
     block_manager: Callable[..., BlockManager]
     scorer: Callable[..., Scorer]
+    controller: Callable[..., object]
 
 
 def choose(name: str) -> Backend:
@@ -135,4 +154,4 @@ def choose(name: str) -> Backend:
     if name not in NAMES:
         raise config_error([Problem("backend", name, choose_from(NAMES), flag="--backend")])
     module = import_module("pimkv._pimkv" if name == "rust" else "pimkv.reference")
-    return Backend(name, module.AddressMap, module.BlockManager, module.Scorer)
+    return Backend(name, module.AddressMap, module.BlockManager, module.Scorer, module.Controller)

@@ -15,10 +15,21 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import Field, SerializeAsAny
 
 from pimkv.config_checks import check_config
-from pimkv.derived import MOST_BLOCK_TOKENS, MOST_SHARDS, Geometry, explicit_map, geometry
+from pimkv.derived import (
+    MOST_BLOCK_TOKENS,
+    MOST_SHARDS,
+    Geometry,
+    command_repeat,
+    explicit_map,
+    geometry,
+    passes_of,
+    refreshes,
+    timing_of,
+)
 from pimkv.errors import Problem
 from pimkv.presets import presets
 from pimkv.section import PowerOfTwo, PresetSection, Report, Section, fill, from_preset
+from pimkv.timing import MAX_QUEUE
 from pimkv.toml_io import parse_set, read_toml, write_toml
 from pimkv.wording import kind_of
 
@@ -27,6 +38,7 @@ __all__ = [
     "AllocatorOptions",
     "Config",
     "ContiguousOptions",
+    "Controller",
     "Dram",
     "Geometry",
     "Layout",
@@ -36,7 +48,9 @@ __all__ = [
     "Scheduler",
     "Scoring",
     "Speculation",
+    "Traffic",
     "Workload",
+    "command_repeat",
     "dumps_toml",
     "explicit_map",
     "geometry",
@@ -44,8 +58,11 @@ __all__ = [
     "load",
     "merge",
     "parse_set",
+    "passes_of",
     "presets",
     "read_toml",
+    "refreshes",
+    "timing_of",
 ]
 
 # Counts stay within 31 bits, so that no product of them leaves the 64-bit integers of the core.
@@ -99,12 +116,20 @@ class Model(PresetSection):
     query_heads: int = from_preset("query heads of a layer, a multiple of kv_heads", ge=1, le=65536)
     head_dim: int = from_preset("elements of one head", ge=1, le=65536)
     dtype_bytes: int = from_preset("bytes of an element", ge=1, le=8)
-    layers: int = from_preset("layers; one is simulated", ge=1, le=65536)
+    layers: int = from_preset("layers; one of each kind is simulated", ge=1, le=65536)
+    v_dim: Annotated[
+        int,
+        Field(
+            ge=0, le=65536, description="elements of a latent stream that the V pass reads; 0: K and V apart"
+        ),
+    ] = 0
+    window: Annotated[int, Field(ge=0, le=2**31, description="tokens that a sliding-window layer sees")] = 0
+    window_layers: Annotated[int, Field(ge=0, le=65536, description="layers with a sliding window")] = 0
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of K and V that one layer keeps per token, all heads."""
-        return 2 * self.kv_heads * self.head_dim * self.dtype_bytes
+        """Bytes of K and V (or of their latent) that one layer keeps per token, all heads."""
+        return (1 if self.v_dim else 2) * self.kv_heads * self.head_dim * self.dtype_bytes
 
 
 class Dram(PresetSection):
@@ -124,6 +149,9 @@ class Dram(PresetSection):
     )
     tccd_ns: float = from_preset("all-bank command to an open row, ns (tCCD_ab)", ge=0.001, le=1e6)
     trc_ns: float = from_preset("all-bank command that opens its row first, ns (tRC)", ge=0.001, le=1e6)
+    pin_gbps: float = from_preset("bandwidth over the pins, GB/s", ge=0.001, le=1e9)
+    timing: str = from_preset("timing preset of its controller", min_length=1)
+    pch_per_command: int = from_preset("pseudo-channels that one all-bank command acts on", ge=1, le=2)
 
     @property
     def banks(self) -> int:
@@ -151,9 +179,19 @@ class Layout(Section):
 
     addrmap: Annotated[str, Field(description="named address map, or a map string")] = "host-cacheline"
     kv_layout: Annotated[
-        Literal["merged-token", "published-split"],
-        Field(description="K and V of each token together, or the published proxy that halves a token"),
+        Literal["merged-token", "merged-block", "split", "published-split"],
+        Field(description="K and V by token, by block, in pools apart, or the study's proxy of that"),
     ] = "merged-token"
+    passes: Annotated[
+        int | None, Field(ge=1, le=2, description="sweeps per decode step; left out: what the layout needs")
+    ] = None
+    traversal: Annotated[
+        Literal["token", "row", "row-batch"],
+        Field(description="blocks read in logical or in row order; row-batch also states a bound"),
+    ] = "token"
+    stacks: Annotated[
+        int, Field(ge=1, le=1024, description="stacks that the KV heads are split over; one is simulated")
+    ] = 1
     block_tokens: Annotated[
         int, Field(ge=0, le=MOST_BLOCK_TOKENS, description="tokens of a block; 0: as many as fill one region")
     ] = 16
@@ -214,7 +252,11 @@ class PimAwareOptions(AllocatorOptions):
     ] = "none"
     compact: Annotated[
         float,
-        Field(ge=0, le=1, description="after each step empty the regions filled up to this share, block by block; 0: never"),
+        Field(
+            ge=0,
+            le=1,
+            description="after each step empty the regions filled up to this share, block by block; 0: never",
+        ),
     ] = 0.0
 
 
@@ -281,11 +323,55 @@ class Scoring(Section):
     ] = 8
 
 
+class Controller(Section):
+    """The cycle-exact controller model that stands beside the published formula."""
+
+    timing: Annotated[
+        str | None, Field(min_length=1, description="timing preset; left out: the DRAM's own")
+    ] = None
+    presets: Annotated[
+        str | None, Field(min_length=1, description="TOML file with timing presets of your own")
+    ] = None
+    refresh: Annotated[
+        bool | None, Field(description="charge refresh; left out: where the timing has figures for it")
+    ] = None
+    queue: Annotated[int, Field(ge=1, le=MAX_QUEUE, description="commands in a channel's queue")] = 33
+    feed: Annotated[
+        Literal["paired", "per-pch"],
+        Field(description="one command for a pair of pseudo-channels, or one for each"),
+    ] = "paired"
+    queries_per_command: Annotated[
+        int | None,
+        Field(ge=1, le=65536, description="query heads that one command serves; left out: all of a KV head"),
+    ] = None
+
+
+EXPERIMENTS: dict[str, dict[str, Any]] = {
+    "published": {},
+    "realistic": {
+        "layout": {"kv_layout": "split"},
+        "scheduler": {"admission": "vllm"},
+        "traffic": {"writes": True},
+    },
+}
+"""The defaults that each experiment changes."""
+
+
+class Traffic(Section):
+    """What moves over the pins beside the PIM reads."""
+
+    writes: Annotated[
+        bool, Field(description="charge the writing of new tokens and the copying of blocks")
+    ] = False
+
+
 class Config(Section):
     """One simulation, completely: equal configs give byte-identical results."""
 
     seed: Annotated[int, Field(ge=0, le=2**32 - 1, description="seed of everything random")] = 0
-    experiment: Annotated[Literal["published"], Field(description="bundle of defaults")] = "published"
+    experiment: Annotated[Literal["published", "realistic"], Field(description="bundle of defaults")] = (
+        "published"
+    )
     workload: Workload = Field(default_factory=Workload, description="requests")
     model: Model = Field(default_factory=Model, description="model")
     dram: Dram = Field(default_factory=Dram, description="memory")
@@ -294,9 +380,27 @@ class Config(Section):
     speculation: Speculation = Field(default_factory=Speculation, description="speculative decoding")
     scheduler: Scheduler = Field(default_factory=Scheduler, description="scheduler")
     scoring: Scoring = Field(default_factory=Scoring, description="scoring")
+    controller: Controller = Field(default_factory=Controller, description="controller")
+    traffic: Traffic = Field(default_factory=Traffic, description="writes and copies")
+
+    def __init__(self, /, **data: Any) -> None:
+        super().__init__(**with_experiment(data))
 
     def check(self, path: str, report: Report) -> None:
         check_config(self, report)
+
+
+def with_experiment(data: Mapping[str, Any]) -> dict[str, Any]:
+    """`data` over the defaults of the experiment that it names."""
+    name = data.get("experiment")
+    defaults = EXPERIMENTS.get(name, {}) if isinstance(name, str) else {}
+    merged = dict(data)
+    for section, values in defaults.items():
+        given = merged.get(section, {})
+        # A section built in Python, or no table at all, stands as it is.
+        if isinstance(given, Mapping):
+            merged[section] = {**values, **given}
+    return merged
 
 
 def load(
@@ -315,7 +419,7 @@ def load(
         )
         data = {}
     config = Config.__new__(Config)
-    fill(config, data, "", report)
+    fill(config, with_experiment(data), "", report)
     report.finish()
     return config
 

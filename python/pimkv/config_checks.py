@@ -17,12 +17,17 @@ from pimkv.derived import (
     MOST_SHARDS,
     block_tokens,
     capacity_bytes,
+    geometry,
     line_bits,
     map_bits,
     map_text,
+    passes_of,
     region_bytes,
+    timing_presets,
     token_bytes,
+    unit_of,
 )
+from pimkv.errors import ConfigError
 from pimkv.wording import choose_from, did_you_mean, nearest, show
 
 if TYPE_CHECKING:
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
 
 _MODEL = ("model.kv_heads", "model.head_dim", "model.dtype_bytes")
 _REGION = ("dram.channels", "dram.bank_groups", "dram.banks_per_group", "dram.row_bytes")
-_TOKEN = (*_MODEL, "layout.kv_shards", "layout.kv_layout")
+_TOKEN = (*_MODEL, "model.v_dim", "layout.kv_shards", "layout.stacks", "layout.kv_layout")
 # The fields that decide the bits of each field of an address map.
 _MAP_SIZES = {
     "row": ("dram.rows",),
@@ -96,11 +101,17 @@ def _check_all(config: Config, report: Report) -> None:
     _check_model(config, report)
     _check_dram(config, report)
     _check_addrmap(config, report)
+    # What divides a token, or decides its parts, comes before the token.
     _check_shards(config, report)
+    _check_stacks(config, report)
+    _check_passes(config, report)
+    _check_latent(config, report)
     _check_token(config, report)
     _check_block(config, report)
+    _check_window(config, report)
     _check_pool(config, report)
     _check_admission(config, report)
+    _check_controller(config, report)
 
 
 def _check_admission(config: Config, report: Report) -> None:
@@ -111,6 +122,33 @@ def _check_admission(config: Config, report: Report) -> None:
             "is not defined for the contiguous allocator, which reserves the final length; choose oracle"
         )
         report.add(field, "vllm", message)
+
+
+def _check_controller(config: Config, report: Report) -> None:
+    controller = config.controller
+    if report.sure("controller.queries_per_command", "model.query_heads", "model.kv_heads"):
+        heads, asked = config.model.query_heads // config.model.kv_heads, controller.queries_per_command
+        if asked is not None and asked > heads:
+            message = f"a KV head has {heads} query heads; must be an integer from 1 to {heads}"
+            report.add("controller.queries_per_command", asked, message, did_you_mean(heads))
+    if not report.sure("controller.presets"):
+        return
+    try:
+        known = timing_presets(config)
+    except ConfigError as error:
+        for problem in error.problems:
+            inside = "" if problem.field == controller.presets else f" (in {controller.presets})"
+            report.add(problem.field, problem.value, problem.message + inside, problem.hint)
+        return
+    field = "controller.timing" if controller.timing is not None else "dram.timing"
+    name = controller.timing or config.dram.timing
+    if not report.sure(field):
+        return
+    if name not in known:
+        report.add(field, name, f"unknown; {choose_from(list(known))}", did_you_mean(nearest(name, known)))
+    elif controller.refresh and report.sure("controller.refresh") and not known[name].has_refresh:
+        message = f"{name} has no public refresh figures (nREFI, nRFC); leave it out or switch it off"
+        report.add("controller.refresh", True, message)
 
 
 def _check_model(config: Config, report: Report) -> None:
@@ -175,50 +213,104 @@ def _check_token(config: Config, report: Report) -> None:
     if not report.sure(*_TOKEN, "dram.burst_bytes"):
         return
     token, burst = token_bytes(config), config.dram.burst_bytes
-    if token % burst:
+    apart = _kv_apart(config, report)
+    part = token // 2 if apart else token
+    if part % burst:
         dim = config.model.head_dim
-        # Each element of head_dim adds token / dim bytes; enough of them make whole bursts.
-        step = burst // math.gcd(burst, token // dim)
+        # Each element of head_dim adds part / dim bytes; enough of them make whole bursts.
+        step = burst // math.gcd(burst, part // dim)
         up = -(-dim // step) * step
-        wrong = f"{_token_words(config)}, not whole bursts of dram.burst_bytes = {burst}"
+        wrong = f"{_token_words(config)}{f', K and V {part} each' if apart else ''}"
+        wrong += f", not whole bursts of dram.burst_bytes = {burst}"
         report.add("model.head_dim", dim, f"{wrong}; must be a multiple of {step}", did_you_mean(up))
+
+
+def _kv_apart(config: Config, report: Report) -> bool:
+    """Whether K and V of a token are read apart; a latent stream is one."""
+    if config.model.v_dim:
+        return False
+    two = report.sure("layout.passes", "experiment") and passes_of(config) == 2
+    return two or config.layout.kv_layout in {"split", "merged-block"}
 
 
 def _check_block(config: Config, report: Report) -> None:
     field, tokens = "layout.block_tokens", config.layout.block_tokens
     if not report.sure(field, *_TOKEN, *_REGION, "dram.burst_bytes"):
         return
-    token, region = token_bytes(config), region_bytes(config)
-    if tokens == 0:
-        wanted = max(1, region // token)
-        if region % token == 0 and wanted <= MOST_BLOCK_TOKENS:
-            return
-        wrong = f"a region of {region} bytes is not 1 to {MOST_BLOCK_TOKENS} whole tokens of {token} bytes"
-    else:
-        wanted, block = tokens, tokens * token
-        if region % block == 0 or block % region == 0:
-            return
-        wrong = (
-            f"a block of {tokens} tokens of {token} bytes neither divides a region of {region} bytes "
-            "nor fills whole ones, and regions that do not divide are not supported yet"
+    wanted = block_tokens(config)
+    if wanted > MOST_BLOCK_TOKENS:
+        message = f"a region has {wanted} tokens of {token_bytes(config)} bytes; at most {MOST_BLOCK_TOKENS}"
+        report.add(field, tokens, message)
+        return
+    if not report.sure("dram.rows"):
+        return
+    shape = geometry(config)
+    if shape.capacity_blocks:
+        return
+    # A block of an odd size may need more rows than there are to come out whole.
+    blocks, rows = shape.unit.blocks, shape.unit.regions * shape.tensors
+    span = f"{blocks} blocks of {wanted} tokens, the fewest that fill whole rows, need"
+    message = span if blocks > 1 else f"a block of {wanted} tokens needs"
+    message += f" {rows} rows{' for K and V' if shape.tensors == 2 else ''}; the DRAM has {config.dram.rows}"
+    powers = [1 << exponent for exponent in range(MOST_BLOCK_TOKENS.bit_length())]
+    fitting = [power for power in powers if _rows_of(power, config, shape.tensors) <= config.dram.rows]
+    best = min(fitting, key=lambda power: abs(math.log2(power / wanted)), default=None)
+    report.add(field, tokens, message, did_you_mean(best))
+
+
+def _rows_of(tokens: int, config: Config, tensors: int) -> int:
+    """Rows that a unit of blocks of so many tokens takes, all tensors."""
+    return unit_of(tokens * token_bytes(config) // tensors, region_bytes(config)).regions * tensors
+
+
+def _check_passes(config: Config, report: Report) -> None:
+    field, passes = "layout.passes", config.layout.passes
+    if passes is None or not report.sure(field, "layout.kv_layout", "model.v_dim"):
+        return
+    if passes == 1 and config.layout.kv_layout == "split":
+        report.add(field, 1, "K and V in pools of their own are two streams; leave it out, or 2")
+    elif passes == 1 and config.model.v_dim:
+        report.add(field, 1, "softmax stands between the two reads of a latent stream; leave it out, or 2")
+    elif passes == 2 and config.layout.kv_layout == "published-split":
+        report.add(field, 2, "the study's proxy halves a token and reads it once; leave it out, or 1")
+
+
+def _check_latent(config: Config, report: Report) -> None:
+    model, field = config.model, "model.v_dim"
+    if not model.v_dim or not report.sure(*_MODEL, field, "layout.kv_shards", "layout.stacks"):
+        return
+    if config.layout.kv_layout == "published-split" and report.sure("layout.kv_layout"):
+        message = "a latent stream has no half to leave out; choose merged-token, merged-block or split"
+        report.add("layout.kv_layout", "published-split", message)
+    latent = model.head_dim * model.kv_heads // config.layout.kv_shards // config.layout.stacks
+    if model.v_dim > latent:
+        report.add(field, model.v_dim, f"the V pass reads part of the latent; at most {latent}")
+    elif report.sure("dram.burst_bytes") and model.v_dim * model.dtype_bytes % config.dram.burst_bytes:
+        burst = config.dram.burst_bytes
+        message = (
+            f"{model.v_dim * model.dtype_bytes} bytes are not whole bursts of dram.burst_bytes = {burst}"
         )
-    fitting = _fitting_tokens(wanted, token, region)
-    if fitting:
-        nearest_fit = f"nearest that fit this model and DRAM: {', '.join(map(str, fitting))}"
-        report.add(field, tokens, f"{wrong}; {nearest_fit}", did_you_mean(fitting[0]))
-    else:
-        report.add(field, tokens, f"{wrong}; no block_tokens fits this model and DRAM")
+        report.add(field, model.v_dim, message)
 
 
-def _fitting_tokens(wanted: int, token: int, region: int) -> list[int]:
-    """Up to six block sizes in tokens that divide a region or fill whole ones, nearest to `wanted` first."""
-    whole = region // math.gcd(region, token)  # the fewest tokens that fill whole regions
-    fitting = {whole * regions for regions in (1, wanted // whole, wanted // whole + 1)}
-    if region % token == 0:
-        # A region is a power of two, and so is what divides it.
-        fitting.update(1 << exponent for exponent in range((region // token).bit_length()))
-    allowed = (tokens for tokens in fitting if 1 <= tokens <= MOST_BLOCK_TOKENS)
-    return sorted(allowed, key=lambda tokens: (abs(math.log2(tokens / wanted)), tokens))[:6]
+def _check_window(config: Config, report: Report) -> None:
+    model = config.model
+    if report.sure("model.window_layers", "model.layers") and model.window_layers > model.layers:
+        message = f"more than model.layers = {model.layers}"
+        report.add("model.window_layers", model.window_layers, message)
+    if report.sure("model.window_layers", "model.window") and (model.window > 0) != (model.window_layers > 0):
+        field, value = ("model.window", model.window) if model.window_layers else ("model.window_layers", 0)
+        report.add(field, value, "a sliding window needs both model.window and model.window_layers above 0")
+
+
+def _check_stacks(config: Config, report: Report) -> None:
+    field, stacks = "layout.stacks", config.layout.stacks
+    if report.sure(field, "layout.kv_shards", "model.kv_heads"):
+        heads = config.model.kv_heads // config.layout.kv_shards
+        if heads and heads % stacks:
+            choices = [n for n in range(1, heads + 1) if heads % n == 0]
+            message = f"does not divide the {heads} KV heads of a shard; {choose_from(choices)}"
+            report.add(field, stacks, message)
 
 
 def _check_pool(config: Config, report: Report) -> None:
@@ -227,11 +319,11 @@ def _check_pool(config: Config, report: Report) -> None:
     # The automatic pool depends on the requests; the simulation checks it.
     if pool == 0 or not report.sure(field, *sizes):
         return
-    block, capacity = block_tokens(config) * token_bytes(config), capacity_bytes(config)
-    if pool * block > capacity:
+    shape = geometry(config)
+    if pool > shape.capacity_blocks:
         message = (
-            f"{pool} blocks of {block} bytes are more than the DRAM's {capacity} bytes; "
-            f"at most {capacity // block}, or 0 for the automatic pool"
+            f"{pool} blocks of {shape.block_bytes} bytes are more than the DRAM's {capacity_bytes(config)} bytes; "
+            f"at most {shape.capacity_blocks}, or 0 for the automatic pool"
         )
         report.add(field, pool, message)
 
@@ -239,9 +331,13 @@ def _check_pool(config: Config, report: Report) -> None:
 def _token_words(config: Config) -> str:
     """How the bytes of a token come about."""
     model, layout = config.model, config.layout
-    words = f"2 x kv_heads {model.kv_heads} x head_dim {model.head_dim} x dtype_bytes {model.dtype_bytes}"
+    words = f"kv_heads {model.kv_heads} x head_dim {model.head_dim} x dtype_bytes {model.dtype_bytes}"
+    if not model.v_dim:
+        words = f"2 x {words}"
     if layout.kv_shards > 1:
         words += f" / kv_shards {layout.kv_shards}"
+    if layout.stacks > 1:
+        words += f" / stacks {layout.stacks}"
     if layout.kv_layout == "published-split":
         words += " / 2 (published-split)"
     return f"one token takes {words} = {token_bytes(config)} bytes"

@@ -1,18 +1,41 @@
-"""The sizes a config implies: what is left after sharding, in the units the simulator computes with."""
+"""The sizes a config implies: what is left after sharding, and where the parts of a token lie."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pimkv import presets
+from pimkv import presets, timing
 from pimkv.addrmap import expand_map
 
 if TYPE_CHECKING:
     from pimkv.config import Config
+    from pimkv.timing import Timing
 
 MOST_BLOCK_TOKENS = 2**20  # of a block, given or worked out from a region
 MOST_SHARDS = 2**10
+
+
+MOST_WASTE = 0.07  # of a padded region; above it, whole rows are filled instead
+
+Part = tuple[int, int, int, int, int]
+"""Where a part of every token lies, bytes: base, stride, bytes, block, unit (see `Geometry.passes`)."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What whole blocks of one tensor fill: a region, a padded region, or a span of whole rows.
+
+    kind: "exact" (blocks divide a region or fill whole ones), "padded" (`waste` of it stays empty) or "span"
+    (blocks cross the rows inside it). bytes and regions are those of the unit, its empty rest included.
+    """
+
+    kind: str
+    bytes: int
+    blocks: int
+    regions: int
+    waste: float
 
 
 @dataclass(frozen=True)
@@ -25,12 +48,37 @@ class Geometry:
     rows: int
     row_bytes: int
     burst_bytes: int
-    token_bytes: int
+    token_bytes: int  # stored of a token: K and V
+    read_bytes: int  # read of a token in a decode step, all passes
     block_tokens: int
-    block_bytes: int
+    block_bytes: int  # of all its tensors
     region_bytes: int
-    blocks_per_region: int  # 1 when a block is a region or more
+    blocks_per_region: int  # of a unit, 1 when a block is a region or more
     capacity_blocks: int
+    tensors: int  # 2 where K and V have pools of their own
+    unit: Unit  # of one tensor
+
+    def passes(self, config: Config, pool_blocks: int) -> list[list[Part]]:
+        """What each pass reads of a token, for a pool of so many blocks.
+
+        Token i of block b has a part at base + (b // unit.blocks) * unit + (b % unit.blocks) * block +
+        i * stride. `split` keeps V in a pool of its own behind that of K.
+        """
+        token, block = self.token_bytes // self.tensors, self.block_bytes // self.tensors
+        k, v = token, token // 2
+        if self.tensors == 2:
+            behind = -(-pool_blocks // self.unit.blocks) * self.unit.bytes
+            return [[(base, token, token, block, self.unit.bytes)] for base in (0, behind)]
+        if config.model.v_dim:
+            read_v = config.model.v_dim * config.model.dtype_bytes
+            return [[(0, token, part, block, self.unit.bytes)] for part in (k, read_v)]
+        if config.layout.kv_layout == "merged-block":
+            halves = [(base, v, v, block, self.unit.bytes) for base in (0, block // 2)]
+        elif passes_of(config) == 1:
+            return [[(0, token, token, block, self.unit.bytes)]]
+        else:
+            halves = [(base, token, v, block, self.unit.bytes) for base in (0, v)]
+        return [halves] if passes_of(config) == 1 else [[half] for half in halves]
 
 
 def geometry(config: Config) -> Geometry:
@@ -40,6 +88,8 @@ def geometry(config: Config) -> Geometry:
     region = region_bytes(config)
     tokens = block_tokens(config)
     block = tokens * token
+    tensors = 2 if config.layout.kv_layout == "split" and not config.model.v_dim else 1
+    unit = unit_of(block // tensors, region)
     return Geometry(
         channels=dram.channels // config.layout.kv_shards,
         bank_groups=dram.bank_groups,
@@ -48,12 +98,44 @@ def geometry(config: Config) -> Geometry:
         row_bytes=dram.row_bytes,
         burst_bytes=dram.burst_bytes,
         token_bytes=token,
+        read_bytes=token + config.model.v_dim * config.model.dtype_bytes,
         block_tokens=tokens,
         block_bytes=block,
         region_bytes=region,
-        blocks_per_region=max(1, region // block),
-        capacity_blocks=capacity_bytes(config) // block,
+        blocks_per_region=unit.blocks,
+        capacity_blocks=dram.rows // unit.regions // tensors * unit.blocks,
+        tensors=tensors,
+        unit=unit,
     )
+
+
+def unit_of(block: int, region: int) -> Unit:
+    """The unit that blocks of so many bytes fill in regions of `region` bytes.
+
+    Where neither divides the other a region is padded if at most 7 % of it stays empty, else the smallest
+    span of whole rows is taken that whole blocks fill.
+    """
+    if region % block == 0:
+        return Unit("exact", region, region // block, 1, 0.0)
+    if block % region == 0:
+        return Unit("exact", block, 1, block // region, 0.0)
+    blocks, regions = max(1, region // block), max(1, -(-block // region))
+    waste = 1 - blocks * block / (regions * region)
+    if waste <= MOST_WASTE:
+        return Unit("padded", regions * region, blocks, regions, waste)
+    span = math.lcm(block, region)
+    return Unit("span", span, span // block, span // region, 0.0)
+
+
+def passes_of(config: Config) -> int:
+    """Sweeps over a sequence's cache per decode step: as asked, else what the layout needs.
+
+    Softmax stands between Q.K and S.V, so K and V in tensors of their own, and a latent stream, are read in
+    two; one merged stream in one, as published.
+    """
+    needs_two = config.layout.kv_layout == "split" or config.model.v_dim > 0
+    realistic = config.experiment == "realistic" and config.layout.kv_layout != "published-split"
+    return config.layout.passes or (2 if needs_two or realistic else 1)
 
 
 def explicit_map(config: Config) -> str:
@@ -92,7 +174,7 @@ def line_bits(config: Config) -> int:
 def token_bytes(config: Config) -> int:
     """Bytes of one token and layer in one shard; the published split proxy counts half of them."""
     halves = 2 if config.layout.kv_layout == "published-split" else 1
-    return config.model.bytes_per_token // config.layout.kv_shards // halves
+    return config.model.bytes_per_token // config.layout.kv_shards // config.layout.stacks // halves
 
 
 def region_bytes(config: Config) -> int:
@@ -107,9 +189,35 @@ def capacity_bytes(config: Config) -> int:
 
 def block_tokens(config: Config) -> int:
     """Tokens of a block; as many as fill a region where the config says 0."""
-    return config.layout.block_tokens or region_bytes(config) // token_bytes(config)
+    return config.layout.block_tokens or max(1, region_bytes(config) // token_bytes(config))
 
 
 def log2(power: int) -> int:
     """The exponent of a power of two."""
     return power.bit_length() - 1
+
+
+def timing_presets(config: Config) -> dict[str, Timing]:
+    """Every timing preset that the config may name: the built-in ones and those of its own file.
+
+    Raises ConfigError for a file that cannot be read or holds a timing that cannot be run.
+    """
+    path = config.controller.presets
+    return timing.presets() | (timing.load_presets(path) if path is not None else {})
+
+
+def timing_of(config: Config) -> Timing:
+    """The controller's timing: as named, else the DRAM's own."""
+    return timing_presets(config)[config.controller.timing or config.dram.timing]
+
+
+def refreshes(config: Config) -> bool:
+    """Whether refresh is charged: as asked, else where the timing has figures for it."""
+    asked = config.controller.refresh
+    return timing_of(config).has_refresh if asked is None else asked
+
+
+def command_repeat(config: Config) -> int:
+    """Times each all-bank command is issued: ceil(query heads of a KV head / queries per command)."""
+    heads = config.model.query_heads // config.model.kv_heads
+    return -(-heads // (config.controller.queries_per_command or heads))

@@ -53,24 +53,94 @@ def m3_gbps(m1: Floats, m2: Floats, device: Device) -> Floats:
     return device.ideal_gbps * m2 * device.tccd_ns / time
 
 
-def exact(commands: int, hits: int, bursts: int, device: Device) -> dict[str, float | int | None]:
+@dataclass(frozen=True)
+class Totals:
+    """What a scorer counted over all steps and sequences; cycles are the controller's, without refresh.
+
+    `limit_*` are the same sums for contiguous placement, the fewest row visits.
+    """
+
+    commands: int
+    hits: int
+    bursts: int
+    cycles: int
+    refresh_cycles: int
+    visits: int
+    limit_commands: int
+    limit_hits: int
+    limit_cycles: int
+
+
+def exact(totals: Totals, device: Device, tck_ps: int) -> dict[str, float | int | None]:
     """The aggregate over all scored steps and sequences: total bytes / total time, not a mean of samples.
 
-    `m3_gbps` is the published formula on the totals; the counts are summed over all channels.
+    `m3_gbps` is the published formula on the totals, `controller_gbps` the cycle-exact controller with
+    refresh charged; counts are summed over all channels. None where nothing was scored.
     """
-    moved = bursts * device.burst_bytes
-    if commands == 0:
-        return dict.fromkeys(("m1", "m2", "m3_gbps")) | {"commands": 0, "hits": 0, "bursts": 0, "bytes": 0}
-    # Channels work in parallel on equal shares, so a command's time counts once per `channels`.
-    time_ns = (hits * device.tccd_ns + (commands - hits) * device.trc_ns) / device.channels
+    t = totals
+    moved = t.bursts * device.burst_bytes
+
+    def formula(commands: int, hits: int) -> float | None:
+        # Channels work in parallel on equal shares, so a command's time counts once per `channels`.
+        time_ns = (hits * device.tccd_ns + (commands - hits) * device.trc_ns) / device.channels
+        return moved / time_ns if commands else None
+
+    def controller(cycles: int) -> float | None:
+        return moved * 1000 / (cycles * tck_ps) if cycles else None
+
     return {
-        "m1": hits / commands,
-        "m2": bursts / (device.banks * commands),
-        "m3_gbps": moved / time_ns,
+        "m1": t.hits / t.commands if t.commands else None,
+        "m2": t.bursts / (device.banks * t.commands) if t.commands else None,
+        "m3_gbps": formula(t.commands, t.hits),
+        "m3_limit_gbps": formula(t.limit_commands, t.limit_hits),
+        "controller_gbps": controller(t.cycles + t.refresh_cycles),
+        "controller_gbps_no_refresh": controller(t.cycles),
+        "controller_limit_gbps_no_refresh": controller(t.limit_cycles),
+        "controller_cycles": t.cycles + t.refresh_cycles,
+        "row_visits": t.visits,
+        "commands": t.commands,
+        "hits": t.hits,
+        "bursts": t.bursts,
+        "bytes": moved,
+    }
+
+
+def traffic(
+    tokens: int, bursts: int, activations: int, copied: int, read_ns: float, device: Device, pin_gbps: float
+) -> dict[str, float | int]:
+    """Writes and copies over the pins, one layer: `copied` bytes are read and written once each.
+
+    Shares are of the time of a step that reads by PIM for `read_ns` (controller, refresh charged) and then
+    writes and copies over the pins.
+    """
+    written = bursts * device.burst_bytes
+    moved = 2 * copied
+    write_ns, copy_ns = written / pin_gbps, moved / pin_gbps
+    whole = read_ns + write_ns + copy_ns
+    return {
+        "write_tokens": tokens,
+        "write_bytes": written,
+        "write_bursts": bursts,
+        "write_activations": activations,
+        "write_time_ns": write_ns,
+        "write_share": write_ns / whole if whole else 0.0,
+        "copy_bytes": moved,
+        "copy_time_ns": copy_ns,
+        "copy_share": copy_ns / whole if whole else 0.0,
+    }
+
+
+def of_pass(counts: tuple[int, int, int, int, int], device: Device) -> dict[str, float | int | None]:
+    """Figures of one pass over the cache (K, then V, or both at once), over all steps and sequences."""
+    commands, hits, bursts, cycles, visits = counts
+    return {
+        "m1": hits / commands if commands else None,
+        "m2": bursts / (device.banks * commands) if commands else None,
         "commands": commands,
         "hits": hits,
         "bursts": bursts,
-        "bytes": moved,
+        "cycles_no_refresh": cycles,
+        "row_visits": visits,
     }
 
 

@@ -20,7 +20,7 @@ from pimkv.errors import ConfigError
 
 SCHEMA_VERSION = 1
 COLUMNS = (
-    "step", "seq_id", "tokens", "bytes", "commands", "hits", "bursts",
+    "step", "seq_id", "tokens", "bytes", "commands", "hits", "bursts", "cycles", "visits",
     "m1", "m2", "m3_gbps", "m4_ns", "adjacent", "same_region", "region_spread", "runs",
 )  # fmt: skip
 
@@ -34,33 +34,25 @@ class Samples:
         self._device = device
         self._parts: list[np.ndarray[Any, np.dtype[np.int64]]] = []
 
-    def add(
-        self,
-        step: int,
-        seqs: metrics.Ints,
-        commands: metrics.Ints,
-        hits: metrics.Ints,
-        bursts: metrics.Ints,
-        placement: metrics.Ints,
-    ) -> None:
-        """One sampled step: parallel int64 arrays, and (n, 4) placement counts."""
+    def add(self, step: int, seqs: metrics.Ints, scores: metrics.Ints, placement: metrics.Ints) -> None:
+        """One sampled step: (n,) ids, (n, 5) scores as `Scorer.observe` gives them, (n, 4) placement counts."""
         steps = np.full(len(seqs), step, dtype=np.int64)
-        self._parts.append(np.column_stack([steps, seqs, commands, hits, bursts, placement]))
+        self._parts.append(np.column_stack([steps, seqs, scores, placement]))
 
     def __len__(self) -> int:
         return sum(len(part) for part in self._parts)
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """The table, a column each of `COLUMNS`; units in docs/formats.md."""
-        rows = np.concatenate(self._parts) if self._parts else np.empty((0, 9), dtype=np.int64)
-        step, seqs, commands, hits, bursts = rows.T[:5]
+        rows = np.concatenate(self._parts) if self._parts else np.empty((0, 11), dtype=np.int64)
+        step, seqs, commands, hits, bursts, cycles, visits = rows.T[:7]
         size = bursts * self._device.burst_bytes
         m1 = metrics.m1(commands, hits)
         m2 = metrics.m2(commands, bursts, self._device.banks)
         m3 = metrics.m3_gbps(m1, m2, self._device)
         tokens = size // self._token_bytes
-        values = (step, seqs, tokens, size, commands, hits, bursts, m1, m2, m3, size / m3)
-        placement = metrics.placement(rows[:, 5:], self._blocks_per_region)
+        values = (step, seqs, tokens, size, commands, hits, bursts, cycles, visits, m1, m2, m3, size / m3)
+        placement = metrics.placement(rows[:, 7:], self._blocks_per_region)
         return dict(zip(COLUMNS, values, strict=False)) | placement
 
     def published(self) -> dict[str, float | None]:

@@ -294,7 +294,12 @@ class _Limits:
     @property
     def words(self) -> str:
         """For example `an integer from 1 to 65536`."""
-        words = {int: "an integer", float: "a finite number", str: "a string that is not empty"}[self._type]
+        words = {
+            int: "an integer",
+            float: "a finite number",
+            str: "a string that is not empty",
+            bool: "true or false",
+        }[self._type]
         if self._power:
             words = "a power of two"
         if self._above is not None:

@@ -8,17 +8,20 @@ from typing import cast
 
 import numpy as np
 
-from pimkv import metrics, speculation
+from pimkv import sliding, speculation
 from pimkv.backend import Backend, BlockManager, Ints, Scorer, choose
-from pimkv.config import Config, Geometry, explicit_map, geometry
+from pimkv.config import Config, Geometry, command_repeat, explicit_map, geometry, refreshes, timing_of
 from pimkv.drawing import DrawingManager
 from pimkv.errors import ConfigError
 from pimkv.result import Result, Samples
 from pimkv.scheduler import Rules, Scheduler, Watcher
+from pimkv.sliding import Sliding
+from pimkv.summary import device_of, summarise
 from pimkv.workload import synthetic, traces
 from pimkv.workload.table import Requests
 
 Progress = Callable[[int, int], None]
+OnStep = Callable[[int, Ints, BlockManager], None]
 
 
 def requests_of(config: Config) -> Requests:
@@ -95,58 +98,67 @@ class Simulation:
         self._backend = choose(backend)
         self._check = check_every_step
 
-    def run(self, progress: Progress | None = None) -> Result:
-        """Runs to the end. `progress(done, total)` hears of finished requests now and then."""
+    def run(self, progress: Progress | None = None, on_step: OnStep | None = None) -> Result:
+        """Runs to the end. `progress(done, total)` hears of finished requests now and then.
+
+        `on_step(step, seqs, manager)` sees every decode step between decode and release: the running batch
+        in admission order and the block tables. It must not change them.
+        """
         started = time.perf_counter()
         config, shape = self.config, geometry(self.config)
-        manager = self._backend.block_manager(
-            config.allocator.kind,
-            self.pool_blocks,
-            block_tokens=shape.block_tokens,
-            blocks_per_region=shape.blocks_per_region,
-            best_fit=getattr(config.allocator.options, "plan", "none") == "best-fit",
-        )
-        scorer = _scorer(self._backend, config, shape)
+        manager = self._manager(self.pool_blocks)
+        scorer = scorer_of(self._backend, config, shape, self.pool_blocks)
         operated = manager
         if config.allocator.options.draws:
             drawing = DrawingManager(manager, block_tokens=shape.block_tokens, seed=config.seed)
             operated = cast(BlockManager, drawing)
         rounds = _rounds(config, operated, shape)
         scheduler = Scheduler(self.requests, operated, self._rules(shape), rounds)
-        watcher = _Watcher(config, shape, manager, scorer)
+        watcher = _Watcher(config, shape, manager, scorer, self._sliding(shape), on_step)
         if self._check:
             watcher.checks.append(manager.check)
+            if watcher.sliding is not None:
+                watcher.checks.append(watcher.sliding.manager.check)
         if progress is not None:
             watcher.checks.append(lambda: progress(scheduler.counters.completed, len(self.requests)))
         counters = scheduler.run(watcher)
         if progress is not None:
             progress(len(self.requests), len(self.requests))
-        samples = watcher.samples
-        summary = {
-            "decode_steps": counters.decode_steps,
-            "samples": len(samples),
-            "completed": counters.completed,
-            "dropped": counters.dropped,
-            "skipped_requests": self.requests.skipped,
-            "pool_blocks": self.pool_blocks,
-            "peak_live_blocks": counters.peak_live_blocks,
-            "blocks_allocated": manager.blocks_allocated,
-            "admission_failures": counters.admission_failures,
-            "preemptions": counters.preemptions,
-            "cow_copies": manager.cow_copies,
-            "relocated_blocks": counters.relocated_blocks,
-            "spec_stalls": rounds.stalls if rounds else 0,
-            "copied_bytes": shape.token_bytes * rounds.copied_tokens if rounds else 0,
-            "published": samples.published(),
-            "exact": metrics.exact(*scorer.totals(), _device(config, shape)),
-            "placement": samples.placement(),
-        }
+        summary = summarise(config, shape, self.pool_blocks, self.requests.skipped, counters, watcher, rounds)
         timing = {
             "wall_s": time.perf_counter() - started,
             "scoring_s": watcher.scoring_s,
             "backend": self._backend.name,
         }
-        return Result(config, summary, samples, timing)
+        return Result(config, summary, watcher.samples, timing)
+
+    def _manager(self, blocks: int) -> BlockManager:
+        shape = geometry(self.config)
+        return self._backend.block_manager(
+            self.config.allocator.kind,
+            blocks,
+            block_tokens=shape.block_tokens,
+            blocks_per_region=shape.blocks_per_region,
+            best_fit=getattr(self.config.allocator.options, "plan", "none") == "best-fit",
+        )
+
+    def _sliding(self, shape: Geometry) -> Sliding | None:
+        """The sliding-window layers, if the model has any; spans and draws follow the full layers' rules only."""
+        config = self.config
+        if not config.model.window_layers:
+            return None
+        blocks = sliding.pool_blocks(
+            config.model.window, shape.block_tokens, config.scheduler.max_batch, shape.blocks_per_region
+        )
+        kind = "paged" if config.allocator.options.spans or config.allocator.options.draws else None
+        manager = self._backend.block_manager(
+            kind or config.allocator.kind,
+            blocks,
+            block_tokens=shape.block_tokens,
+            blocks_per_region=shape.blocks_per_region,
+        )
+        scorer = scorer_of(self._backend, config, shape, blocks, window_tokens=config.model.window)
+        return Sliding(manager, scorer, window=config.model.window, block_tokens=shape.block_tokens)
 
     def _rules(self, shape: Geometry) -> Rules:
         config, options = self.config, self.config.allocator.options
@@ -195,7 +207,9 @@ def _free_order(config: Config) -> Callable[[int], Ints] | None:
     return None
 
 
-def _scorer(chosen: Backend, config: Config, shape: Geometry) -> Scorer:
+def scorer_of(
+    chosen: Backend, config: Config, shape: Geometry, blocks: int, window_tokens: int = 0
+) -> Scorer:
     address_map = chosen.address_map(
         explicit_map(config),
         channels=shape.channels,
@@ -206,18 +220,34 @@ def _scorer(chosen: Backend, config: Config, shape: Geometry) -> Scorer:
         burst_bytes=shape.burst_bytes,
     )
     window = config.scoring.window if config.scoring.coalesce == "window" else 0
-    return chosen.scorer(
-        address_map, block_bytes=shape.block_bytes, token_bytes=shape.token_bytes, window=window
+    timing = timing_of(config)
+    controller = chosen.controller(
+        rcd=timing.nRCD,
+        rp=timing.nRP,
+        ras=timing.nRAS,
+        rc=timing.nRC,
+        rtp=timing.nRTP,
+        ccd_ab=timing.nCCDAB,
+        refi=timing.nREFI,
+        rfc=timing.nRFC,
+        max_postponed=timing.max_postponed,
+        refresh=refreshes(config),
+        queue=config.controller.queue,
+        per_pch=config.controller.feed == "per-pch",
     )
-
-
-def _device(config: Config, shape: Geometry) -> metrics.Device:
-    return metrics.Device(
-        channels=shape.channels,
-        banks=shape.bank_groups * shape.banks_per_group,
-        burst_bytes=shape.burst_bytes,
-        tccd_ns=config.dram.tccd_ns,
-        trc_ns=config.dram.trc_ns,
+    return chosen.scorer(
+        address_map,
+        block_bytes=shape.block_bytes,
+        token_bytes=shape.token_bytes,
+        window=window,
+        controller=controller,
+        per_command=config.dram.pch_per_command,
+        repeat=command_repeat(config),
+        passes=shape.passes(config, blocks),
+        blocks_per_unit=shape.unit.blocks,
+        window_tokens=window_tokens,
+        traversal="token" if config.layout.traversal == "token" else "row",
+        count_writes=config.traffic.writes,
     )
 
 
@@ -225,28 +255,51 @@ class _Watcher(Watcher):
     """Scores every step, and keeps the published estimator's samples: a few random sequences of every
     sample_every-th step, drawn with seed + 1."""
 
-    def __init__(self, config: Config, shape: Geometry, manager: BlockManager, scorer: Scorer) -> None:
-        self.samples = Samples(shape.token_bytes, shape.blocks_per_region, _device(config, shape))
+    def __init__(
+        self,
+        config: Config,
+        shape: Geometry,
+        manager: BlockManager,
+        scorer: Scorer,
+        sliding: Sliding | None,
+        on_step: OnStep | None,
+    ) -> None:
+        self.manager = manager
+        self.scorer = scorer
+        self.sliding = sliding
+        self.samples = Samples(shape.read_bytes, shape.blocks_per_region, device_of(config, shape))
+        # Distinct units that a whole batch touches, summed over steps, for the row-batch bound.
+        self.batch_units = 0
         self.scoring_s = 0.0
         self.checks: list[Callable[[], None]] = []
         self._every = config.scoring.sample_every
         self._most = config.scoring.sample_seqs
         self._rng = np.random.default_rng(config.seed + 1)
-        self._manager = manager
-        self._scorer = scorer
+        self._row_batch = config.layout.traversal == "row-batch"
+        self._per_unit = shape.unit.blocks
+        self._on_step = on_step
 
     def step(self, step: int, seqs: Ints) -> None:
         begun = time.perf_counter()
-        scores = self._scorer.observe(self._manager, seqs)
+        scores = self.scorer.observe(self.manager, seqs)
         self.scoring_s += time.perf_counter() - begun
+        if self.sliding is not None:
+            self.sliding.step(self.manager, seqs)
+        if self._row_batch:
+            blocks = np.concatenate([self.manager.table(seq) for seq in seqs.tolist()])
+            self.batch_units += len(np.unique(blocks // self._per_unit))
         if step % self._every == 0:
             drawn = self._rng.choice(len(seqs), size=min(self._most, len(seqs)), replace=False)
             picked = np.argsort(seqs)[np.sort(drawn)]
-            commands, hits, bursts = (column[picked] for column in scores)
-            placement = self._manager.placement(seqs[picked])
-            self.samples.add(step, seqs[picked], commands, hits, bursts, placement)
+            scored = np.column_stack([column[picked] for column in scores])
+            self.samples.add(step, seqs[picked], scored, self.manager.placement(seqs[picked]))
         for check in self.checks:
             check()
+        if self._on_step is not None:
+            self._on_step(step, seqs, self.manager)
 
     def leave(self, seqs: Ints) -> None:
-        self._scorer.forget(seqs)
+        self.scorer.settle(self.manager, seqs)
+        self.scorer.forget(seqs)
+        if self.sliding is not None:
+            self.sliding.leave(seqs)

@@ -9,8 +9,11 @@ import click
 COMMANDS = {
     "compare": "Run one workload under several allocators and print one table with ratios.",
     "derive": "Print region size and blocks per region of a model on a DRAM.",
+    "export": "Write block tables as traces that AttAcc's simulator or Ramulator 2 reads.",
     "presets": "List the presets, or print the config's JSON Schema.",
+    "reproduce": "Run everything that was published and print a ledger of claims.",
     "run": "Run one simulation and print its figures.",
+    "validate": "Run an installed simulator on exported traces and compare its figures with ours.",
 }
 
 

@@ -17,6 +17,7 @@ from pimkv.cli.options import (
     reports_errors,
 )
 
+ONE_QUERY = {"controller": {"queries_per_command": 1}}
 DEFAULT_ALLOCATORS = "paged,pim-aware"
 
 
@@ -47,6 +48,7 @@ def command(
 
     Ratios are against the first allocator of the list.
     """
+    from pimkv.config import command_repeat
     from pimkv.errors import ConfigError
     from pimkv.report.tables import compare_json, compare_table
     from pimkv.simulation import Simulation, requests_of
@@ -71,7 +73,23 @@ def command(
         for name, run in zip(names, runs, strict=True):
             with progress(name, quiet=quiet) as bar:
                 results.append(run.run(bar))
+        # The other end of how many queries a command may serve, where there is one.
+        fewer = [given.for_allocator(name).load(ONE_QUERY, backend=backend) for name in names]
+        one_query = [
+            Simulation(config, backend=backend, requests=requests).run()
+            for config in fewer
+            if command_repeat(config) != command_repeat(configs[0])
+        ]
+        realistic = []
+        if "experiment" not in given.tables:
+            for name in names:
+                try:
+                    config = given.for_allocator(name).load({"experiment": "realistic"}, backend=backend)
+                    realistic.append(Simulation(config, backend=backend, requests=requests).run())
+                except ConfigError as error:
+                    # An allocator that the experiment is not defined for has its place in the other table.
+                    click.echo(f"pimkv compare: without the realistic {name}: {error}", err=True)
     if out is not None:
         for name, result in zip(names, results, strict=True):
             result.write(Path(out) / name)
-    click.echo(compare_json(results) if as_json else compare_table(results))
+    click.echo((compare_json if as_json else compare_table)(results, one_query, realistic))

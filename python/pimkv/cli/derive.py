@@ -54,7 +54,10 @@ def command(given: Given, models: str | None, drams: str | None, sizes: str | No
 
     if len(cells) == 1:
         config = _load(given, cells[0])
-        click.echo(dumps(derived(config)) if as_json else derive_one(config))
+        from pimkv.layouts import fits
+
+        layouts = fits(config)
+        click.echo(dumps(derived(config) | {"layouts": layouts}) if as_json else derive_one(config, layouts))
         return
     entries: list[dict[str, Any]] = []
     for cell in cells:

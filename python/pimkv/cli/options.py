@@ -38,6 +38,17 @@ class Number(_ParamType):
             return value
 
 
+class OnOff(_ParamType):
+    """on or off, or true or false as in a file; anything else is left to the config to refuse."""
+
+    name = "on|off"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """True, False, or the text as it came."""
+        return {"on": True, "true": True, "off": False, "false": False}.get(value, value)
+
+
+ON_OFF = OnOff()
 INT, NUMBER, TEXT = Number(int), Number(float), click.STRING
 
 
@@ -71,6 +82,7 @@ class ConfigOption(click.Option):
 
 # flag, config field, type, help
 FLAGS: tuple[tuple[str, str, click.ParamType[Any], str], ...] = (
+    ("--experiment", "experiment", TEXT, "Bundle of defaults."),
     ("--workload", "workload.kind", TEXT, "What requests arrive."),
     ("--trace", "workload.trace", TEXT, "Requests from a CSV or JSONL file (.gz too) instead."),
     ("--step-ms", "workload.step_ms", NUMBER, "Milliseconds of a trace's time per decode step."),
@@ -82,6 +94,11 @@ FLAGS: tuple[tuple[str, str, click.ParamType[Any], str], ...] = (
     ("--addrmap", "layout.addrmap", TEXT, 'Address map preset, or a map such as "row:14 col:4 bg:2 ba:2 ch:5 col:1".'),
     ("--model", "model.preset", TEXT, "Model preset (pimkv presets model)."),
     ("--kv-layout", "layout.kv_layout", TEXT, "How K and V lie in a block."),
+    ("--passes", "layout.passes", INT, "Sweeps over the cache per step; default what the layout needs."),
+    ("--traversal", "layout.traversal", TEXT, "Order in which a sequence's blocks are read."),
+    ("--stacks", "layout.stacks", INT, "Split KV heads over this many stacks."),
+    ("--layers", "model.layers", INT, "Layers of the model; default the preset's."),
+    ("--writes", "traffic.writes", ON_OFF, "Charge writes and copies over the pins."),
     ("--kv-shards", "layout.kv_shards", INT, "Split KV heads over this many groups of channels."),
     ("--block-tokens", "layout.block_tokens", INT, "Tokens per block; 0 takes one region's worth."),
     ("--max-batch", "scheduler.max_batch", INT, "Most sequences running at once."),
@@ -98,6 +115,11 @@ FLAGS: tuple[tuple[str, str, click.ParamType[Any], str], ...] = (
     ("--pim-compact", "allocator.options.compact", NUMBER, "pim-aware: empty regions filled up to this share."),
     ("--coalesce", "scoring.coalesce", TEXT, "Merge bursts in a window, or inorder."),
     ("--window", "scoring.window", INT, "Bursts per channel that may be reordered."),
+    ("--timing", "controller.timing", TEXT, "Controller timing preset (pimkv presets timing)."),
+    ("--refresh", "controller.refresh", ON_OFF, "Charge refresh; by default where the timing has figures."),
+    ("--queue", "controller.queue", INT, "Commands in a channel's queue."),
+    ("--feed", "controller.feed", TEXT, "Commands for a pair of pseudo-channels."),
+    ("--queries-per-command", "controller.queries_per_command", INT, "Query heads that one command serves; default all of a KV head."),
     ("--sample-every", "scoring.sample_every", INT, "Published estimator: sample every so many steps."),
     ("--sample-seqs", "scoring.sample_seqs", INT, "Published estimator: sequences per sampled step."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The named presets of the config (`dram.toml`, `model.toml`, `addrmap.toml`), as plain tables."""
+"""The named presets of the config (`dram.toml`, `model.toml`, `addrmap.toml`, `timing.toml`), as plain tables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from pimkv.errors import Problem
 from pimkv.wording import choose_from, config_error, did_you_mean, nearest
 
-KINDS = ("dram", "model", "addrmap")
+KINDS = ("dram", "model", "addrmap", "timing")
 
 
 def presets(kind: str) -> dict[str, dict[str, Any]]:
-    """Every preset of `kind` ("dram", "model" or "addrmap") by name, in the order of its file.
+    """Every preset of `kind` ("dram", "model", "addrmap" or "timing") by name, in the order of its file.
 
     Each has its values (`map` for an address map) and a one-line `note` with its source; a model that
     cannot be run yet also has `needs`, the reason. The tables are the caller's to change.

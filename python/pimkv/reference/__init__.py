@@ -6,9 +6,10 @@ numbers, block id for block id. Nothing here is tuned: the twins are what the fa
 
 from __future__ import annotations
 
+from pimkv.reference.controller import Controller
 from pimkv.reference.dram import AddressMap
 from pimkv.reference.manager import BlockManager
 from pimkv.reference.policies import Pool
 from pimkv.reference.scoring import Scorer
 
-__all__ = ["AddressMap", "BlockManager", "Pool", "Scorer"]
+__all__ = ["AddressMap", "BlockManager", "Controller", "Pool", "Scorer"]

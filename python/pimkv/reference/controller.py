@@ -9,11 +9,63 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pimkv.errors import InvalidArgument
-from pimkv.timing import Command, Timing
+from pimkv.errors import ConfigError, InvalidArgument
+from pimkv.reference.arguments import integer
+from pimkv.timing import MAX_QUEUE, Command, Timing, make_timing
 
 BARRIER = -1
 _LONG_AGO = -(1 << 62)
+
+
+class Controller:
+    """A timing in cycles and how it is run: what a scorer needs to time its commands.
+
+    `refi` and `rfc` are both None for a device without refresh figures. `queue` is in commands per lane.
+    With `per_pch` a command is issued for each pseudo-channel by itself. Raises ConfigError for figures that
+    cannot be run, InvalidArgument for what is no integer. It runs nothing itself: `run_reference` does.
+    """
+
+    def __init__(
+        self,
+        *,
+        rcd: int,
+        rp: int,
+        ras: int,
+        rc: int,
+        rtp: int,
+        ccd_ab: int,
+        refi: int | None,
+        rfc: int | None,
+        max_postponed: int,
+        refresh: bool,
+        queue: int,
+        per_pch: bool,
+    ) -> None:
+        figures: dict[str, int] = {
+            "nRCD": rcd,
+            "nRP": rp,
+            "nRAS": ras,
+            "nRC": rc,
+            "nRTP": rtp,
+            "nCCDAB": ccd_ab,
+            "max_postponed": max_postponed,
+        }
+        if refi is not None:
+            figures["nREFI"] = refi
+        if rfc is not None:
+            figures["nRFC"] = rfc
+        checked = {name: integer(name, value, -(2**63)) for name, value in figures.items()}
+        # Everything here is in cycles; how long one is makes no difference.
+        self.timing = make_timing(tCK_ps=1, **checked)
+        if refresh and not self.timing.has_refresh:
+            raise ConfigError(
+                "refresh = true: this timing has no nREFI and nRFC; run it with refresh = false"
+            )
+        self.queue = integer("queue", queue, -(2**63))
+        if not 1 <= self.queue <= MAX_QUEUE:
+            raise ConfigError(f"queue = {queue}: must be between 1 and {MAX_QUEUE} commands")
+        self.refresh = refresh
+        self.per_pch = per_pch
 
 
 @dataclass

@@ -35,13 +35,16 @@ class _Sequence:
     """The tokens 0..length - 1 of one sequence lie in `blocks` in order.
 
     `blocks` is longer than the length asks for only while a growth waits for more. `scratch` counts the
-    blocks kept at the end of a contiguous span.
+    blocks kept at the end of a contiguous span, `inherited` the tokens that were there before the table,
+    `trimmed` those that have left it in front.
     """
 
     length: int
     blocks: list[int]
     scratch: int = 0
     pending: _Pending | None = None
+    inherited: int = 0
+    trimmed: int = 0
 
 
 class BlockManager:
@@ -67,6 +70,7 @@ class BlockManager:
         self._block_tokens = integer("block_tokens", block_tokens, 1)
         self._sequences: dict[int, _Sequence] = {}
         self._prefixes: dict[int, list[int]] = {}
+        self._prefixes_written: set[int] = set()  # those that a sequence has been admitted with
         self._references: Counter[int] = Counter()  # of the blocks in use; never a zero
         self._copies: list[tuple[int, int]] = []
         self._blocks_allocated = 0
@@ -143,7 +147,13 @@ class BlockManager:
             self._policy.plan(seq, wanted - len(shared))
             fresh = self._take_all(seq, wanted - len(shared))
             self._references.update(shared)
-            self._sequences[seq] = _Sequence(tokens, [*shared, *fresh], scratch if contiguous else 0)
+            sequence = _Sequence(tokens, [*shared, *fresh], scratch if contiguous else 0)
+            if prefix is not None:
+                # The first sequence with a prefix computes it, the later ones find it.
+                if prefix in self._prefixes_written:
+                    sequence.inherited = min(tokens, len(shared) * self._block_tokens)
+                self._prefixes_written.add(prefix)
+            self._sequences[seq] = sequence
         return True
 
     def pin_prefix(self, key: int, blocks: int) -> bool:
@@ -210,12 +220,12 @@ class BlockManager:
         self._refuse_contiguous("fork")
         if child in self._sequences:
             raise DuplicateSequence(f"child = {child}: already has a table")
-        if source.pending is not None or len(source.blocks) > self._blocks_for(source.length):
+        if self._waits(source):
             raise InvalidArgument(
                 f"parent = {parent}: its growth waits for blocks; allowed: a sequence at rest"
             )
         self._references.update(source.blocks)
-        self._sequences[child] = _Sequence(source.length, list(source.blocks))
+        self._sequences[child] = _Sequence(source.length, list(source.blocks), inherited=source.length)
 
     # ---- compaction ----
 
@@ -245,9 +255,7 @@ class BlockManager:
         forgets the owner. Raises UnknownSequence (also for a sequence named twice) and InvalidArgument.
         """
         seqs_list, _ = self._known_batch(seqs, 0)
-        for place, seq in enumerate(seqs_list):
-            if seq in seqs_list[:place]:
-                raise UnknownSequence(f"seqs contains {seq} twice: it has no table any more the second time")
+        _refuse_repeated(seqs_list)
         orders = [list(range(len(self._sequences[seq].blocks))) for seq in seqs_list]
         if order is not None:
             places = vector("order", order, 0, length=sum(len(o) for o in orders))
@@ -265,6 +273,33 @@ class BlockManager:
             for place in places:
                 self._drop(sequence.blocks[place])
             self._policy.forget(seq)
+
+    def trim(self, seqs: Ints, window: int) -> int:
+        """Let go of the first blocks of each sequence that its last `window` tokens (1 or more) do not need.
+
+        While a sequence would keep `window` tokens or more without its first block, that block leaves its
+        table and loses a reference, and the sequence is a block of tokens shorter. Returns the number of
+        blocks dropped. Raises UnknownSequence (also for a sequence named twice), and InvalidArgument for
+        `contiguous` and for a sequence whose growth or speculation turn waits for blocks.
+        """
+        window = integer("window", window, 1)
+        self._refuse_contiguous("trim")
+        seqs_list, _ = self._known_batch(seqs, 0)
+        _refuse_repeated(seqs_list)
+        for seq in seqs_list:
+            if self._waits(self._sequences[seq]):
+                raise InvalidArgument(
+                    f"seqs contains {seq}: its growth waits for blocks; allowed: a sequence at rest"
+                )
+        dropped = 0
+        for seq in seqs_list:
+            sequence = self._sequences[seq]
+            while sequence.length - self._block_tokens >= window:
+                self._drop(sequence.blocks.pop(0))
+                sequence.length -= self._block_tokens
+                sequence.trimmed += self._block_tokens
+                dropped += 1
+        return dropped
 
     # ---- speculation ----
 
@@ -365,6 +400,18 @@ class BlockManager:
     def table(self, seq: int) -> Ints:
         """The block ids of a sequence in token order, int64; UnknownSequence if it has no table."""
         return np.array(self._known(seq).blocks, dtype=np.int64)
+
+    def inherited(self, seq: int) -> int:
+        """The tokens of a sequence that were there already when its table was made.
+
+        A fork finds all tokens of its parent, a sequence admitted with a prefix those of the prefix unless
+        it is the first with that prefix; others find none. UnknownSequence if it has no table.
+        """
+        return self._known(seq).inherited
+
+    def trimmed(self, seq: int) -> int:
+        """The tokens that `trim` has dropped of a sequence since its table was made (0 for a new fork)."""
+        return self._known(seq).trimmed
 
     def refcount(self, block: int) -> int:
         """References on a block by tables, pins and pending branches; ForeignBlock outside the pool."""
@@ -485,6 +532,10 @@ class BlockManager:
             self._copies.append((old, fresh))
         return True
 
+    def _waits(self, sequence: _Sequence) -> bool:
+        """Whether a growth or a speculation turn of the sequence found no block and is to be resumed."""
+        return sequence.pending is not None or len(sequence.blocks) > self._blocks_for(sequence.length)
+
     def _grow_one(self, seq: int, tokens: int) -> bool:
         sequence = self._sequences[seq]
         first_written = sequence.length // self._block_tokens
@@ -524,6 +575,13 @@ class BlockManager:
     def _refuse_contiguous(self, what: str) -> None:
         if self._policy.kind == "contiguous":
             raise InvalidArgument(f"{what}: kind = 'contiguous' cannot share blocks or hold branches")
+
+
+def _refuse_repeated(seqs: list[int]) -> None:
+    """UnknownSequence for a sequence named twice."""
+    for place, seq in enumerate(seqs):
+        if seq in seqs[:place]:
+            raise UnknownSequence(f"seqs contains {seq} twice: it has had its turn the second time")
 
 
 def _check_from(name: str, values: list[int], start: int, low: int, high: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pimkv.config import Config, explicit_map, geometry
+from pimkv.config import Config, explicit_map, geometry, passes_of
 from pimkv.result import SCHEMA_VERSION, Result, dumps
 
 Row = Sequence[str]
@@ -72,6 +72,14 @@ def run_table(result: Result) -> str:
             percent(published["m3_gbps"], result.config),
             percent(exact["m3_gbps"], result.config),
         ),
+        ("  of the placement limit", "", share(exact["m3_gbps"], exact["m3_limit_gbps"])),
+        ("controller, GB/s", "", figure(exact["controller_gbps"], 1)),
+        ("  without refresh", "", figure(exact["controller_gbps_no_refresh"], 1)),
+        (
+            "  of the placement limit",
+            "",
+            share(exact["controller_gbps_no_refresh"], exact["controller_limit_gbps_no_refresh"]),
+        ),
         ("time per sequence M4, ns", figure(published["m4_ns"], 1), ""),
         ("region spread", figure(placement["region_spread"], 2), ""),
         ("adjacent blocks", figure(placement["adjacent"], 4), ""),
@@ -91,14 +99,21 @@ def run_table(result: Result) -> str:
 
 
 LEGEND = (
-    "published: the study's estimator, mean over sampled sequences. exact: total bytes / total time over",
-    "every decode step of every sequence, same formula. M1..M4 and the rest: docs/model.md.",
+    "published: the study's estimator, mean over sampled sequences. exact: total bytes / total time over every",
+    "decode step of every sequence, by the published formula and on the cycle-exact controller. limit: contiguous",
+    "placement, the fewest row visits. M1..M4 and the rest: docs/model.md.",
 )
 
 
+def share(value: float | None, of: float | None) -> str:
+    """A value as a percentage of another."""
+    part = ratio(value, of)
+    return "-" if part is None else f"{100 * part:.1f} %"
+
+
 def percent(gbps: float | None, config: Config) -> str:
-    """A bandwidth as a share of the ideal."""
-    return "-" if gbps is None else f"{100 * gbps / ideal(config):.1f} %"
+    """A bandwidth of the formula as a share of the ideal."""
+    return share(gbps, ideal(config))
 
 
 def ratio(value: float | None, base: float | None) -> float | None:
@@ -106,24 +121,16 @@ def ratio(value: float | None, base: float | None) -> float | None:
     return None if value is None or not base else value / base
 
 
-def compare_table(results: Sequence[Result]) -> str:
-    """Allocators side by side; gains are bandwidth over the first one's."""
+def compare_table(
+    results: Sequence[Result], one_query: Sequence[Result] = (), realistic: Sequence[Result] = ()
+) -> str:
+    """Allocators side by side; gains are bandwidth over the first one's.
+
+    `one_query`: the same runs with one query head per command, if they differ. `realistic`: the same
+    comparison under the other experiment.
+    """
     base = results[0].summary
-    rows: list[Row] = [
-        ("", "published", "", "", "", "", "exact", "", "", "", ""),
-        ("allocator", "M1", "M2", "M3 GB/s", "gain", "spread", "M1", "M2", "M3 GB/s", "gain", "of ideal"),
-    ]
-    for result in results:
-        p, e, where = (result.summary[k] for k in ("published", "exact", "placement"))
-        gain_p = ratio(p["m3_gbps"], base["published"]["m3_gbps"])
-        gain_e = ratio(e["m3_gbps"], base["exact"]["m3_gbps"])
-        rows.append((
-            result.config.allocator.kind,
-            figure(p["m1"], 4), figure(p["m2"], 4), plain(p["m3_gbps"]), times(gain_p),
-            figure(where["region_spread"], 2),
-            figure(e["m1"], 4), figure(e["m2"], 4), plain(e["m3_gbps"]), times(gain_e),
-            percent(e["m3_gbps"], result.config),
-        ))  # fmt: skip
+    rows = headline(results)
     counts: list[Row] = [
         (
             "allocator",
@@ -146,12 +153,93 @@ def compare_table(results: Sequence[Result]) -> str:
             figure(where["adjacent"], 4), figure(where["runs"], 2), figure(s["published"]["m4_ns"], 1),
             f"{s['preemptions']:,}", f"{s['dropped']:,}",
         ))  # fmt: skip
-    return "\n".join([
-        scene(results[0].config, base), "",
-        *aligned(counts), "",
-        *LEGEND, "",
-        *aligned(rows),
-    ])  # fmt: skip
+    lines = [scene(results[0].config, base), "", *aligned(counts), ""]
+    ends: list[Row] = [
+        (
+            "controller, query heads per command",
+            "M3 GB/s",
+            "gain",
+            "GB/s",
+            "gain",
+            "no refresh",
+            "gain",
+            "of limit",
+        )
+    ]
+    for label, group in (("all of a KV head", results), ("one", one_query)):
+        for result in group:
+            e, first = result.summary["exact"], group[0].summary["exact"]
+            cells = (plain(e["m3_gbps"]), gain(e, first, "m3_gbps"), *controller_cells(e, first))
+            ends.append((f"{result.config.allocator.kind}, {label}", *cells))
+    lines += [*aligned(ends), ""]
+    if any(result.summary["traffic"] for result in (*results, *realistic)):
+        lines += [*aligned(traffic_rows([*results, *realistic])), ""]
+    lines += [*LEGEND, ""]
+    if realistic:
+        config = realistic[0].config
+        how = f"{config.layout.kv_layout}, {passes_of(config)} passes, {config.scheduler.admission} admission"
+        lines += [f"realistic: {how}", "", *aligned(headline(realistic)), "", "published:", ""]
+    return "\n".join([*lines, *aligned(rows)])
+
+
+def traffic_rows(results: Sequence[Result]) -> list[Row]:
+    """Writes and copies over the pins, beside the reads they slow down."""
+    rows: list[Row] = [
+        (
+            "over the pins, one layer",
+            "written",
+            "activations",
+            "time ms",
+            "of the step",
+            "copied",
+            "time ms",
+            "of the step",
+        )
+    ]
+    for result in results:
+        if (t := result.summary["traffic"]) is not None:
+            rows.append((
+                f"{result.config.allocator.kind}, {result.config.experiment}",
+                size(t["write_bytes"]), f"{t['write_activations']:,}", figure(t["write_time_ns"] / 1e6, 2),
+                f"{100 * t['write_share']:.2f} %", size(t["copy_bytes"]), figure(t["copy_time_ns"] / 1e6, 2),
+                f"{100 * t['copy_share']:.2f} %",
+            ))  # fmt: skip
+    return rows
+
+
+def headline(results: Sequence[Result]) -> list[Row]:
+    """The table of figures: published estimator, exact aggregate by the formula, and on the controller."""
+    base = results[0].summary
+    rows: list[Row] = [
+        ("", "published", *[""] * 4, "exact", *[""] * 5, "controller", *[""] * 2),
+        ("allocator", "M1", "M2", "M3 GB/s", "gain", "spread", "M1", "M2", "M3 GB/s", "gain", "of ideal",
+         "of limit", "GB/s", "gain", "of limit"),
+    ]  # fmt: skip
+    for result in results:
+        p, e, where = (result.summary[k] for k in ("published", "exact", "placement"))
+        rows.append((
+            result.config.allocator.kind,
+            figure(p["m1"], 4), figure(p["m2"], 4), plain(p["m3_gbps"]),
+            times(ratio(p["m3_gbps"], base["published"]["m3_gbps"])), figure(where["region_spread"], 2),
+            figure(e["m1"], 4), figure(e["m2"], 4), plain(e["m3_gbps"]), gain(e, base["exact"], "m3_gbps"),
+            percent(e["m3_gbps"], result.config), share(e["m3_gbps"], e["m3_limit_gbps"]),
+            plain(e["controller_gbps"]), gain(e, base["exact"], "controller_gbps"),
+            share(e["controller_gbps_no_refresh"], e["controller_limit_gbps_no_refresh"]),
+        ))  # fmt: skip
+    return rows
+
+
+def controller_cells(exact: dict[str, Any], base: dict[str, Any]) -> Row:
+    """Controller bandwidth with refresh and its gain, without refresh and its gain, share of the limit."""
+    with_refresh, without = "controller_gbps", "controller_gbps_no_refresh"
+    limit = share(exact[without], exact["controller_limit_gbps_no_refresh"])
+    cells = (plain(exact[with_refresh]), gain(exact, base, with_refresh))
+    return (*cells, plain(exact[without]), gain(exact, base, without), limit)
+
+
+def gain(exact: dict[str, Any], base: dict[str, Any], name: str) -> str:
+    """A figure over the base's."""
+    return times(ratio(exact[name], base[name]))
 
 
 def plain(gbps: float | None) -> str:
@@ -159,12 +247,14 @@ def plain(gbps: float | None) -> str:
     return "-" if gbps is None else f"{gbps:.1f}"
 
 
-def times(gain: float | None) -> str:
+def times(value: float | None) -> str:
     """A ratio."""
-    return "-" if gain is None else f"{gain:.2f}x"
+    return "-" if value is None else f"{value:.2f}x"
 
 
-def compare_json(results: Sequence[Result]) -> str:
+def compare_json(
+    results: Sequence[Result], one_query: Sequence[Result] = (), realistic: Sequence[Result] = ()
+) -> str:
     """Runs and their ratios to the first, as one JSON object."""
     base = results[0].summary
     reports = [result.report() for result in results]
@@ -173,7 +263,8 @@ def compare_json(results: Sequence[Result]) -> str:
             f"{part}_{name}": ratio(result.summary[part][name], base[part][name])
             for part, name in (
                 ("published", "m1"), ("published", "m3_gbps"), ("published", "m4_ns"),
-                ("exact", "m1"), ("exact", "m3_gbps"),
+                ("exact", "m1"), ("exact", "m3_gbps"), ("exact", "controller_gbps"),
+                ("exact", "controller_gbps_no_refresh"),
             )
         }
         for result in results
@@ -183,7 +274,9 @@ def compare_json(results: Sequence[Result]) -> str:
         "versions": reports[0]["versions"],
         "base": results[0].config.allocator.kind,
         "runs": [{"config": r["config"], "summary": r["summary"]} for r in reports],
+        "realistic": [{k: r.report()[k] for k in ("config", "summary")} for r in realistic],
         "ratios": ratios,
+        "one_query_per_command": {r.config.allocator.kind: r.summary["exact"] for r in one_query},
         "timing": {result.config.allocator.kind: result.timing for result in results},
     })  # fmt: skip
 
@@ -202,15 +295,28 @@ def derived(config: Config) -> dict[str, Any]:
         "block_bytes": shape.block_bytes,
         "region_bytes": shape.region_bytes,
         "region_tokens": shape.region_bytes // shape.token_bytes,
-        "blocks_per_region": shape.blocks_per_region,
-        "regions_per_block": max(1, shape.block_bytes // shape.region_bytes),
+        "tensors": shape.tensors,
+        "passes": passes_of(config),
+        "blocks_per_region": shape.region_bytes * shape.tensors / shape.block_bytes,
+        "unit": shape.unit.kind,
+        "unit_regions": shape.unit.regions,
+        "unit_blocks": shape.unit.blocks,
+        "waste": shape.unit.waste,
         "regions": config.dram.rows,
         "capacity_blocks": shape.capacity_blocks,
         "ideal_gbps": ideal(config),
     }
 
 
-def derive_one(config: Config) -> str:
+def unit_words(d: dict[str, Any]) -> str:
+    """What whole blocks fill, in words."""
+    regions = "1 region" if d["unit_regions"] == 1 else f"{d['unit_regions']:,} regions"
+    blocks = "1 block" if d["unit_blocks"] == 1 else f"{d['unit_blocks']:,} blocks"
+    words = f"{d['unit']}: {blocks} in {regions}"
+    return f"{words}, {100 * d['waste']:.1f} % waste" if d["unit"] == "padded" else words
+
+
+def derive_one(config: Config, layouts: Sequence[dict[str, Any]]) -> str:
     """Region and block sizes of a model on a DRAM, and the block sizes that fit it."""
     d = derived(config)
     rows = [
@@ -220,27 +326,56 @@ def derive_one(config: Config) -> str:
             "region (one row index in every bank)",
             f"{size(d['region_bytes'])} = {d['region_tokens']:,} tokens",
         ),
-        ("blocks per region", f"{d['blocks_per_region']:,}"),
-        ("regions per block", f"{d['regions_per_block']:,}"),
+        ("blocks per region", f"{d['blocks_per_region']:.4g}"),
+        ("unit", unit_words(d)),
         ("regions in the DRAM", f"{d['regions']:,}"),
         ("blocks in the DRAM", f"{d['capacity_blocks']:,}"),
         ("ideal bandwidth", f"{d['ideal_gbps']:,.1f} GB/s"),
     ]
     head = f"{d['model']} on {d['dram']}" + (f", {d['kv_shards']} KV shards" if d["kv_shards"] > 1 else "")
-    return "\n".join([head, "", *aligned(rows, left=2), "", f"  address map  {d['addrmap']}"])
+    table: list[Row] = [("layout, two passes", "M1 K", "M1 V", "M2 K", "M2 V", "M3 GB/s", "controller", "")]
+    for entry in layouts:
+        if "refused" in entry:
+            table.append((entry["kv_layout"], *["-"] * 6, "refused"))
+        else:
+            cells = (figure(value, 4) for value in (*entry["m1"], *entry["m2"]))
+            table.append(
+                (
+                    entry["kv_layout"],
+                    *cells,
+                    plain(entry["m3_gbps"]),
+                    plain(entry["controller_gbps"]),
+                    "fits best" if entry["best"] else "",
+                )
+            )
+    tail = [
+        f"  address map  {d['addrmap']}",
+        "",
+        "  contiguous sequence, by the address map alone:",
+        *aligned(table),
+    ]
+    return "\n".join([head, "", *aligned(rows, left=2), "", *tail])
 
 
 def derive_table(entries: Sequence[dict[str, Any]]) -> str:
     """One line per model, DRAM and block size; what is refused says why below."""
-    rows: list[Row] = [("model", "DRAM", "block", "bytes", "region", "blocks/region", "blocks in the DRAM")]
+    rows: list[Row] = [
+        ("model", "DRAM", "block", "bytes", "region", "blocks/region", "unit", "waste", "blocks in the DRAM")
+    ]
     notes: dict[str, None] = {}
     for e in entries:
         names = (str(e["model"]), str(e["dram"]), str(e["block_tokens"]))
         if "refused" in e:
-            rows.append((*names, "-", "-", "refused", "-"))
+            rows.append((*names, "-", "-", "refused", "-", "-", "-"))
             notes |= dict.fromkeys(e["refused"].splitlines())
         else:
-            numbers = (f"{e['blocks_per_region']:,}", f"{e['capacity_blocks']:,}")
+            unit = f"{e['unit']} {e['unit_blocks']:,} in {e['unit_regions']:,}"
+            numbers = (
+                f"{e['blocks_per_region']:.4g}",
+                unit,
+                f"{100 * e['waste']:.1f} %",
+                f"{e['capacity_blocks']:,}",
+            )
             rows.append((*names, size(e["block_bytes"]), size(e["region_bytes"]), *numbers))
     return "\n".join([*aligned(rows, left=2), *([""] if notes else []), *(f"  {note}" for note in notes)])
 

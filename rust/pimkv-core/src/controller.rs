@@ -132,6 +132,18 @@ impl Controller {
         }
     }
 
+    /// What one trace command stands for.
+    #[must_use]
+    pub fn feed(&self) -> Feed {
+        self.feed
+    }
+
+    /// Whether it refreshes.
+    #[must_use]
+    pub fn refreshes(&self) -> bool {
+        self.refresh
+    }
+
     /// The timing it obeys.
     #[must_use]
     pub fn timing(&self) -> &Timing {

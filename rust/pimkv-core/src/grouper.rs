@@ -13,7 +13,7 @@ pub enum Coalesce {
     InOrder,
 }
 
-/// All-bank commands of a stream so far.
+/// What reading a stream takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Commands issued.
@@ -22,6 +22,10 @@ pub struct Tally {
     pub hits: u64,
     /// Bursts moved.
     pub bursts: u64,
+    /// Controller cycles without refresh: of a sequence its slowest channel's.
+    pub cycles: u64,
+    /// Row visits of the controller: activations in all banks of a channel.
+    pub visits: u64,
 }
 
 impl std::ops::AddAssign for Tally {
@@ -29,23 +33,18 @@ impl std::ops::AddAssign for Tally {
         self.commands += other.commands;
         self.hits += other.hits;
         self.bursts += other.bursts;
+        self.cycles += other.cycles;
+        self.visits += other.visits;
     }
 }
 
-impl std::ops::Mul<u64> for Tally {
-    type Output = Self;
-
-    fn mul(self, by: u64) -> Self {
-        Self { commands: self.commands * by, hits: self.hits * by, bursts: self.bursts * by }
-    }
-}
-
-/// A row that the open window (or the open in-order command) has bursts of.
-#[derive(Clone, Copy, Debug)]
-struct Group {
-    row: u32,
-    /// Bursts in its fullest bank.
-    fullest: u32,
+/// A visit to a row: the consecutive all-bank commands that a window has for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// The row.
+    pub row: u32,
+    /// Commands, as many as its fullest bank has bursts.
+    pub commands: u32,
 }
 
 /// The state of one channel after a prefix of its bursts: appending a burst costs O(rows in the
@@ -64,7 +63,8 @@ pub struct Stream {
     open_commands: u32,
     /// Row activations the open window needs.
     open_misses: u32,
-    groups: Vec<Group>,
+    /// Rows of what is open, by their first burst.
+    groups: Vec<Visit>,
     /// Bursts per group and bank of what is open.
     counts: Vec<u32>,
 }
@@ -90,14 +90,6 @@ impl Clone for Stream {
 }
 
 impl Stream {
-    /// Back to closed banks and no burst.
-    pub fn reset(&mut self) {
-        self.closed = Tally::default();
-        self.carried = None;
-        self.last = None;
-        self.clear();
-    }
-
     fn clear(&mut self) {
         self.pending = 0;
         self.open_commands = 0;
@@ -114,17 +106,27 @@ impl Stream {
             commands: self.closed.commands + commands,
             hits: self.closed.hits + commands - u64::from(self.open_misses),
             bursts: self.closed.bursts + u64::from(self.pending),
+            ..Tally::default()
         }
     }
 
-    /// Appends a burst to `row` of `bank` of a channel with `banks` banks.
+    /// Appends a burst to `row` of `bank` of a channel with `banks` banks. If that completes a window
+    /// (or an in-order command), `leave` gets its visits in the order of [`Self::open_visits`].
     #[inline]
-    pub fn push(&mut self, coalesce: Coalesce, banks: u32, bank: u32, row: u32) {
+    pub fn push(
+        &mut self,
+        coalesce: Coalesce,
+        banks: u32,
+        bank: u32,
+        row: u32,
+        leave: impl FnOnce(&mut dyn Iterator<Item = Visit>),
+    ) {
         match coalesce {
             Coalesce::Window(size) => {
                 self.add(banks, bank, row);
                 self.last = Some(row);
                 if self.pending == size {
+                    leave(&mut self.open_visits());
                     self.close();
                 }
             }
@@ -132,6 +134,7 @@ impl Stream {
                 // A full command needs no rule of its own: any burst after it repeats a bank.
                 let joins = self.last == Some(row) && self.counts.get(bank as usize) == Some(&0);
                 if !joins && self.pending > 0 {
+                    leave(&mut self.open_visits());
                     self.close();
                 }
                 self.add(banks, bank, row);
@@ -140,20 +143,27 @@ impl Stream {
         }
     }
 
+    /// Visits of what is open as it stands: the row carried in first if present, then rows by their
+    /// first burst.
+    pub fn open_visits(&self) -> impl Iterator<Item = Visit> {
+        let carried = self.groups.iter().filter(|g| Some(g.row) == self.carried);
+        carried.chain(self.groups.iter().filter(|g| Some(g.row) != self.carried)).copied()
+    }
+
     fn add(&mut self, banks: u32, bank: u32, row: u32) {
         // The latest row first: most bursts follow one of the same row.
         let group = if let Some(group) = self.groups.iter().rposition(|g| g.row == row) {
             group
         } else {
-            self.groups.push(Group { row, fullest: 0 });
+            self.groups.push(Visit { row, commands: 0 });
             self.counts.resize(self.groups.len() * banks as usize, 0);
             self.open_misses += u32::from(self.carried != Some(row));
             self.groups.len() - 1
         };
         let count = &mut self.counts[group * banks as usize + bank as usize];
         *count += 1;
-        if *count > self.groups[group].fullest {
-            self.groups[group].fullest = *count;
+        if *count > self.groups[group].commands {
+            self.groups[group].commands = *count;
             self.open_commands += 1;
         }
         self.pending += 1;
@@ -173,7 +183,7 @@ mod tests {
     fn tally(coalesce: Coalesce, banks: u32, bursts: &[(u32, u32)]) -> (u64, u64) {
         let mut stream = Stream::default();
         for &(bank, row) in bursts {
-            stream.push(coalesce, banks, bank, row);
+            stream.push(coalesce, banks, bank, row, |_| ());
         }
         let Tally { commands, hits, .. } = stream.tally();
         (commands, hits)

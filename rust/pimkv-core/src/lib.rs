@@ -15,11 +15,14 @@ pub mod controller;
 pub mod dram;
 mod error;
 pub mod grouper;
+mod lane;
 pub mod manager;
+pub mod reading;
 pub mod scorer;
 pub mod timing;
 
 pub use error::{Error, Result};
+pub use lane::Timed;
 
 /// A block of the KV pool; its number is its place in linear memory, in units of the block size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -27,6 +27,10 @@ pub struct Table {
     turn: Option<Box<Turn>>,
     /// Blocks at the end of a contiguous span that never join the table.
     scratch: u32,
+    /// Tokens that somebody else had written when the table was made.
+    inherited: u64,
+    /// Tokens that have left at the front.
+    trimmed: u64,
 }
 
 /// Which leading blocks of a table stand as a scorer last saw them; appending is no edit.
@@ -55,10 +59,22 @@ impl Table {
         &self.blocks
     }
 
-    /// Tokens written.
+    /// Tokens held.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.tokens
+    }
+
+    /// Tokens that somebody else had written when the table was made: a prefix's, or a parent's.
+    #[must_use]
+    pub fn inherited(&self) -> u64 {
+        self.inherited
+    }
+
+    /// Tokens that have left at the front.
+    #[must_use]
+    pub fn trimmed(&self) -> u64 {
+        self.trimmed
     }
 }
 
@@ -106,6 +122,14 @@ pub struct Placement {
     pub regions: u64,
 }
 
+/// A pinned prefix: the blocks that it holds itself.
+#[derive(Clone, Debug)]
+struct Prefix {
+    blocks: Vec<BlockId>,
+    /// Whether a sequence has been admitted with it, and so has written it.
+    written: bool,
+}
+
 /// The policy, cloneable.
 struct Picker(Box<dyn Policy>);
 
@@ -138,8 +162,7 @@ pub struct BlockManager {
     /// References per block; 0 is free.
     references: Vec<u32>,
     tables: FxHashMap<SeqId, Table>,
-    /// Blocks that a prefix itself holds.
-    prefixes: BTreeMap<u32, Vec<BlockId>>,
+    prefixes: BTreeMap<u32, Prefix>,
     live: u32,
     allocated: u64,
     cow_copies: u64,
@@ -281,8 +304,8 @@ impl BlockManager {
             return Ok(false);
         }
         self.atomically(|m| {
-            let pinned = (0..blocks).map_while(|_| m.take(Owner::prefix(key))).collect();
-            m.prefixes.insert(key, pinned);
+            let blocks = (0..blocks).map_while(|_| m.take(Owner::prefix(key))).collect();
+            m.prefixes.insert(key, Prefix { blocks, written: false });
             Ok(true)
         })
     }
@@ -290,7 +313,7 @@ impl BlockManager {
     /// Number of blocks pinned under a key.
     #[must_use]
     pub fn prefix_blocks(&self, key: u32) -> u32 {
-        self.prefixes.get(&key).map_or(0, |blocks| blocks.len() as u32)
+        self.prefixes.get(&key).map_or(0, |prefix| prefix.blocks.len() as u32)
     }
 
     fn refuse_if_reserving(&self, what: &'static str) -> Result<()> {
@@ -316,11 +339,15 @@ impl BlockManager {
             self.refuse_if_reserving("prefix")?;
             let unknown = || Error::invalid("prefix", key, "a key that is pinned");
             let shared = self.prefixes.get(&key).ok_or_else(unknown)?;
-            if need < shared.len() as u64 {
-                let least = format!("at least the {} blocks of the prefix", shared.len());
+            let blocks = shared.blocks.len() as u64;
+            if need < blocks {
+                let least = format!("at least the {blocks} blocks of the prefix");
                 return Err(Error::invalid("tokens", ask.tokens, least));
             }
-            table.blocks.clone_from(shared);
+            table.blocks.clone_from(&shared.blocks);
+            if shared.written {
+                table.inherited = ask.tokens.min(blocks * u64::from(self.block_tokens));
+            }
         }
         if self.policy.reserves() {
             if !self.reserve(seq, ask, need)? {
@@ -335,6 +362,9 @@ impl BlockManager {
         self.atomically(|m| {
             for block in &table.blocks {
                 m.references[block.index()] += 1;
+            }
+            if let Some(prefix) = ask.prefix.and_then(|key| m.prefixes.get_mut(&key)) {
+                prefix.written = true;
             }
             m.policy.plan(seq.into(), need - table.blocks.len() as u64);
             m.fill(&mut table, seq.into(), need);
@@ -465,8 +495,46 @@ impl BlockManager {
             self.references[block.index()] += 1;
         }
         let edits = Edits { stamp: fresh_stamp(), ..Edits::default() };
-        self.tables.insert(child, Table { blocks, tokens, edits, ..Table::default() });
+        let table = Table { blocks, tokens, edits, inherited: tokens, ..Table::default() };
+        self.tables.insert(child, table);
         Ok(())
+    }
+
+    /// Lets blocks go at the front of sequences of which only the last `window` tokens are looked at:
+    /// those that hold none of these. Returns their number.
+    pub fn trim(&mut self, seqs: &[SeqId], window: u64) -> Result<usize> {
+        self.refuse_if_reserving("trim")?;
+        if window == 0 {
+            return Err(Error::invalid("window", window, "allowed 1 and up"));
+        }
+        let mut distinct = FxHashSet::default();
+        for &seq in seqs {
+            let table = self.table(seq)?;
+            if !distinct.insert(seq) {
+                return Err(Error::UnknownSequence(seq));
+            }
+            if self.is_growing(table) {
+                return Err(Error::invalid("seqs", seq, "sequences without a growth that waits for blocks"));
+            }
+        }
+        let block_tokens = u64::from(self.block_tokens);
+        let mut dropped = 0;
+        for &seq in seqs {
+            let table = self.table_mut(seq)?;
+            let blocks = (table.tokens.saturating_sub(window) / block_tokens) as usize;
+            if blocks == 0 {
+                continue;
+            }
+            table.tokens -= blocks as u64 * block_tokens;
+            table.trimmed += blocks as u64 * block_tokens;
+            table.edits.note(0);
+            let front: Vec<_> = table.blocks.drain(..blocks).collect();
+            for block in front {
+                self.drop_reference(block)?;
+            }
+            dropped += blocks;
+        }
+        Ok(dropped)
     }
 
     /// Whether a growth or a speculation turn of the table waits for blocks.
@@ -557,7 +625,7 @@ impl BlockManager {
             }
             table.turn.iter_mut().for_each(|turn| turn.relocate(&target));
         }
-        for block in self.prefixes.values_mut().flatten() {
+        for block in self.prefixes.values_mut().flat_map(|prefix| &mut prefix.blocks) {
             *block = target.get(block).copied().unwrap_or(*block);
         }
         self.copies.extend(&moves);
@@ -600,7 +668,7 @@ impl BlockManager {
         let mut held = vec![0_u32; self.references.len()];
         let branches = self.tables.values().filter_map(|t| t.turn.as_deref()).flat_map(Turn::branches);
         let tables = self.tables.values().flat_map(|t| &t.blocks);
-        for block in tables.chain(self.prefixes.values().flatten()).chain(branches) {
+        for block in tables.chain(self.prefixes.values().flat_map(|p| &p.blocks)).chain(branches) {
             held[block.index()] += 1;
         }
         for (index, (&held, &counted)) in held.iter().zip(&self.references).enumerate() {

@@ -76,6 +76,7 @@ fn in_order(bursts: &Bursts, banks: u32) -> Tally {
         commands: commands.len() as u64,
         hits: commands.windows(2).filter(|pair| pair[0].0 == pair[1].0).count() as u64,
         bursts: bursts.len() as u64,
+        ..Tally::default()
     }
 }
 
@@ -158,7 +159,7 @@ fn cases() -> impl Strategy<Value = Case> {
 impl Case {
     fn scorer(&self, coalesce: Coalesce) -> Result<Scorer, Error> {
         let token_bytes = self.token_bursts * u64::from(self.map.geometry.burst_bytes);
-        Scorer::new(self.map.parse(), token_bytes * self.block_tokens, token_bytes, coalesce)
+        Scorer::new(&self.map.parse(), token_bytes * self.block_tokens, token_bytes, coalesce)
     }
 
     /// As many blocks as the memory holds, up to 24.
@@ -260,24 +261,24 @@ proptest! {
         let cut = cut.index(bursts.len());
         let (mut stream, mut copy) = (Stream::default(), Stream::default());
         for &(bank, row) in bursts.iter().rev() {
-            copy.push(coalesce, banks, bank, row);
+            copy.push(coalesce, banks, bank, row, |_| ());
         }
         for (i, &(bank, row)) in bursts.iter().enumerate() {
             if i == cut {
                 copy.clone_from(&stream);
             }
-            stream.push(coalesce, banks, bank, row);
+            stream.push(coalesce, banks, bank, row, |_| ());
             let so_far = from_scratch(&[bursts[..=i].to_vec()], coalesce, banks);
             prop_assert_eq!(stream.tally(), so_far, "after burst {}", i);
             if i >= cut {
-                copy.push(coalesce, banks, bank, row);
+                copy.push(coalesce, banks, bank, row, |_| ());
                 prop_assert_eq!(copy.tally(), so_far, "the copy, after burst {}", i);
             }
         }
-        stream.reset();
+        let mut stream = Stream::default();
         prop_assert_eq!(stream.tally(), Tally::default());
         for &(bank, row) in &bursts {
-            stream.push(coalesce, banks, bank, row);
+            stream.push(coalesce, banks, bank, row, |_| ());
         }
         prop_assert_eq!(stream.tally(), copy.tally());
     }
@@ -291,7 +292,7 @@ fn published(blocks: u32, block_tokens: u32) -> Result<BlockManager, Error> {
 }
 
 fn scorer(block_bytes: u64, token_bytes: u64, coalesce: Coalesce) -> Result<Scorer, Error> {
-    Scorer::new(AddressMap::parse(HOST_CACHELINE, HBM3)?, block_bytes, token_bytes, coalesce)
+    Scorer::new(&AddressMap::parse(HOST_CACHELINE, HBM3)?, block_bytes, token_bytes, coalesce)
 }
 
 /// The published map folds all 32 channels into one; the answer is that of all 32.
@@ -315,7 +316,7 @@ fn huge_tokens_are_scored_run_by_run() -> Result<(), Error> {
     let (token_bursts, coalesce) = (1 << 14, Coalesce::Window(64));
     let mut manager = BlockManager::new("paged", 4, 2, 1)?;
     manager.admit(SeqId(7), 5)?;
-    let mut scorer = Scorer::new(map.clone(), token_bursts * 64, token_bursts * 32, coalesce)?;
+    let mut scorer = Scorer::new(&map, token_bursts * 64, token_bursts * 32, coalesce)?;
     let expected = from_scratch(&expand(&map, &manager, SeqId(7), token_bursts)?, coalesce, HBM3.banks());
     assert_eq!(scorer.observe(&mut manager, &[SeqId(7)])?, [expected]);
     Ok(())
@@ -344,7 +345,7 @@ fn sizes_that_cannot_be_are_refused() {
         (65536, 4096, Coalesce::Window(0), "window = 0"),
         // 8 GiB of memory: not a block of 16 GiB, however large its tokens are.
         (1 << 34, 4096, Coalesce::Window(64), "block_bytes = 17179869184"),
-        (1 << 62, 1 << 62, Coalesce::Window(64), "block_bytes = 4611686018427387904"),
+        (1 << 62, 1 << 62, Coalesce::Window(64), "token_bytes = 4611686018427387904"),
     ] {
         let refusal = scorer(block_bytes, token_bytes, coalesce).err().map(|e| e.to_string());
         let refusal = refusal.unwrap_or_default();

@@ -19,7 +19,7 @@ type Columns<'py> = (
 /// A timing and how it is run; holds no state between runs.
 #[pyclass(frozen, module = "pimkv._pimkv")]
 pub(crate) struct Controller {
-    inner: core::Controller,
+    pub(crate) inner: core::Controller,
 }
 
 #[pymethods]

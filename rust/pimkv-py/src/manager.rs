@@ -112,6 +112,21 @@ impl BlockManager {
         Ok(self.inner.compact(bounded("most_used", most_used, "allowed 0 to 4294967295")?)?)
     }
 
+    /// Lets blocks go at the front that hold none of the last `window` tokens; returns their number.
+    fn trim(&mut self, seqs: Ints<'_>, window: i64) -> Result<usize> {
+        Ok(self.inner.trim(&seq_ids(&seqs)?, bounded("window", window, "allowed 1 and up")?)?)
+    }
+
+    /// Tokens that somebody else had written when the table was made.
+    fn inherited(&self, seq: i64) -> Result<u64> {
+        Ok(self.inner.table(seq_id(seq)?)?.inherited())
+    }
+
+    /// Tokens that have left at the front.
+    fn trimmed(&self, seq: i64) -> Result<u64> {
+        Ok(self.inner.table(seq_id(seq)?)?.trimmed())
+    }
+
     /// Block copies (source, target) recorded since the last call.
     fn copies<'py>(&mut self, py: Python<'py>) -> Result<Bound<'py, PyArray2<i64>>> {
         let copies = self.inner.take_copies();

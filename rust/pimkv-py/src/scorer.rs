@@ -3,15 +3,21 @@
 use numpy::{IntoPyArray, PyArray1};
 use pimkv_core::dram::{self, Geometry, Place};
 use pimkv_core::grouper::{Coalesce, Tally};
-use pimkv_core::{Error, scorer};
+use pimkv_core::reading::{Layout, Part};
+use pimkv_core::scorer::{self, Traversal, Written};
+use pimkv_core::{Error, Timed};
 use pyo3::prelude::*;
 
+use crate::controller::Controller;
 use crate::errors::Result;
 use crate::manager::BlockManager;
 use crate::{IntArray, Ints, bounded, seq_ids};
 
 /// Four parallel int64 arrays: channel, flat bank, row, column.
 type Places<'py> = (IntArray<'py>, IntArray<'py>, IntArray<'py>, IntArray<'py>);
+
+/// Per sequence: commands, hits, bursts, cycles, visits.
+type Scores<'py> = (IntArray<'py>, IntArray<'py>, IntArray<'py>, IntArray<'py>, IntArray<'py>);
 
 /// A bit-field address map over burst numbers.
 #[pyclass(frozen, module = "pimkv._pimkv")]
@@ -103,37 +109,127 @@ pub(crate) struct Scorer {
 
 #[pymethods]
 impl Scorer {
-    /// A scorer on `address_map`; `window` bursts may be reordered, 0 means in order.
+    /// A scorer on `address_map`; `window` bursts may be reordered, 0 means in order. With a controller
+    /// each command acts on `per_command` pseudo-channels and is issued `repeat` times.
+    ///
+    /// Tokens lie one after the other, or as `passes` says: per pass, parts of (base, stride, bytes, block,
+    /// unit) in bytes, in units of `blocks_per_unit`. `window_tokens`: only the last so many are read.
     #[new]
-    #[pyo3(signature = (address_map, *, block_bytes, token_bytes, window))]
-    fn new(address_map: &AddressMap, block_bytes: i64, token_bytes: i64, window: i64) -> Result<Self> {
+    #[pyo3(signature = (
+        address_map, *, block_bytes, token_bytes, window, controller = None, per_command = 1, repeat = 1,
+        passes = None, blocks_per_unit = 1, window_tokens = 0, traversal = "token", count_writes = false
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword-only
+    fn new(
+        address_map: &AddressMap,
+        block_bytes: i64,
+        token_bytes: i64,
+        window: i64,
+        controller: Option<&Controller>,
+        per_command: i64,
+        repeat: i64,
+        passes: Option<Vec<Vec<[i64; 5]>>>,
+        blocks_per_unit: i64,
+        window_tokens: i64,
+        traversal: &str,
+        count_writes: bool,
+    ) -> Result<Self> {
         let window = bounded("window", window, "allowed 0 to 4294967295")?;
         let coalesce = if window == 0 { Coalesce::InOrder } else { Coalesce::Window(window) };
         let block_bytes = bounded("block_bytes", block_bytes, "allowed 1 and up")?;
         let token_bytes = bounded("token_bytes", token_bytes, "allowed 1 and up")?;
-        let map = address_map.inner.clone();
-        Ok(Self { inner: scorer::Scorer::new(map, block_bytes, token_bytes, coalesce)? })
+        let per_command = bounded("per_command", per_command, "1 or 2 pseudo-channels")?;
+        let repeat = bounded("repeat", repeat, "allowed 1 to 65536")?;
+        let timed = controller.map(|c| Timed { controller: c.inner.clone(), per_command, repeat });
+        let mut layout = Layout::plain(block_bytes, token_bytes)?;
+        if let Some(passes) = passes {
+            let part = |[base, stride, bytes, block, unit]: [i64; 5]| -> std::result::Result<Part, Error> {
+                let bytes_of = |name, value| bounded(name, value, "allowed 0 and up");
+                Ok(Part {
+                    base: bytes_of("base", base)?,
+                    stride: bytes_of("token_bytes", stride)?,
+                    bytes: bytes_of("token_bytes", bytes)?,
+                    block: bytes_of("block_bytes", block)?,
+                    unit: bytes_of("unit", unit)?,
+                })
+            };
+            let pass = |parts: Vec<[i64; 5]>| parts.into_iter().map(part).collect();
+            layout.passes = passes.into_iter().map(pass).collect::<std::result::Result<_, Error>>()?;
+            layout.blocks_per_unit = bounded("blocks_per_unit", blocks_per_unit, "allowed 1 and up")?;
+        }
+        layout.window_tokens = bounded("window_tokens", window_tokens, "allowed 0 and up")?;
+        let traversal = match traversal {
+            "token" => Traversal::Token,
+            "row" => Traversal::Row,
+            _ => {
+                return Err(
+                    Error::invalid("traversal", format!("{traversal:?}"), "allowed token, row").into()
+                );
+            }
+        };
+        let map = &address_map.inner;
+        let mut inner = scorer::Scorer::with_layout(map, layout, traversal, coalesce, timed.as_ref())?;
+        if count_writes {
+            inner.count_writes();
+        }
+        Ok(Self { inner })
     }
 
-    /// Scores each sequence as its table stands: (commands, hits, bursts), one of each per sequence.
+    /// Scores each sequence as its table stands: (commands, hits, bursts, cycles, visits), one of each per
+    /// sequence; cycles and visits are 0 without a controller.
     fn observe<'py>(
         &mut self,
         py: Python<'py>,
         manager: &mut BlockManager,
         seqs: Ints<'_>,
-    ) -> Result<(IntArray<'py>, IntArray<'py>, IntArray<'py>)> {
+    ) -> Result<Scores<'py>> {
         let seqs = seq_ids(&seqs)?;
         let tallies = py.detach(|| self.inner.observe(&mut manager.inner, &seqs))?;
         let column = |field: fn(&Tally) -> u64| {
             PyArray1::from_iter(py, tallies.iter().map(|t| field(t).cast_signed()))
         };
-        Ok((column(|t| t.commands), column(|t| t.hits), column(|t| t.bursts)))
+        Ok((
+            column(|t| t.commands),
+            column(|t| t.hits),
+            column(|t| t.bursts),
+            column(|t| t.cycles),
+            column(|t| t.visits),
+        ))
     }
 
     /// Commands, hits and bursts over everything observed.
     fn totals(&self) -> (u64, u64, u64) {
-        let Tally { commands, hits, bursts } = self.inner.totals();
+        let Tally { commands, hits, bursts, .. } = self.inner.totals();
         (commands, hits, bursts)
+    }
+
+    /// Counts what sequences have written that leave without being observed again.
+    fn settle(&mut self, manager: &BlockManager, seqs: Ints<'_>) -> Result<()> {
+        Ok(self.inner.settle(&manager.inner, &seq_ids(&seqs)?)?)
+    }
+
+    /// Tokens, bursts and row activations written so far, if writes are counted.
+    fn write_totals(&self) -> (u64, u64, u64) {
+        let Written { tokens, bursts, activations } = self.inner.write_totals();
+        (tokens, bursts, activations)
+    }
+
+    /// Per pass: commands, hits, bursts, cycles, visits over everything observed.
+    fn pass_totals(&self) -> Vec<(u64, u64, u64, u64, u64)> {
+        let passes = self.inner.pass_totals().iter();
+        passes.map(|t| (t.commands, t.hits, t.bursts, t.cycles, t.visits)).collect()
+    }
+
+    /// Cycles without refresh, cycles of refresh on top, and row visits over everything observed.
+    fn timed_totals(&self) -> (u64, u64, u64) {
+        let Tally { cycles, visits, .. } = self.inner.totals();
+        (cycles, self.inner.refresh_cycles(), visits)
+    }
+
+    /// Commands, hits and cycles if every sequence lay contiguously: the fewest row visits.
+    fn limit_totals(&self) -> (u64, u64, u64) {
+        let Tally { commands, hits, cycles, .. } = self.inner.limit_totals();
+        (commands, hits, cycles)
     }
 
     /// Drops the cached state of sequences.

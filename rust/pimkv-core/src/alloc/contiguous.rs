@@ -86,15 +86,15 @@ impl Policy for Contiguous {
     }
 
     fn reserve(&mut self, owner: Owner, usable: u32, held_back: u32) -> Result<bool> {
-        let Some(blocks) = usable.checked_add(held_back).filter(|&n| n <= self.blocks()) else {
-            return Ok(false);
-        };
-        if blocks == 0 {
-            return Err(Error::invalid("n", blocks, "allowed 1 and up"));
+        if usable == 0 && held_back == 0 {
+            return Err(Error::invalid("n", 0, "allowed 1 and up"));
         }
         if self.spans.contains_key(&owner) {
             return Err(Error::invalid("owner", owner, "one span at a time; it holds one"));
         }
+        let Some(blocks) = usable.checked_add(held_back).filter(|&n| n <= self.blocks()) else {
+            return Ok(false);
+        };
         let Some((&start, &length)) = self.extents.iter().find(|&(_, &n)| n >= blocks) else {
             return Ok(false);
         };

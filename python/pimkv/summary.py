@@ -1,0 +1,148 @@
+"""The summary of a finished run: counts and figures under their stable names, defined in docs/model.md."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pimkv import metrics
+from pimkv.backend import Scorer
+from pimkv.config import Config, Geometry, refreshes, timing_of
+
+if TYPE_CHECKING:
+    from pimkv.scheduler import Counters
+    from pimkv.simulation import _Watcher
+    from pimkv.speculation import Rounds
+
+
+def device_of(config: Config, shape: Geometry) -> metrics.Device:
+    """What the published formula needs of the memory of one shard."""
+    return metrics.Device(
+        channels=shape.channels,
+        banks=shape.bank_groups * shape.banks_per_group,
+        burst_bytes=shape.burst_bytes,
+        tccd_ns=config.dram.tccd_ns,
+        trc_ns=config.dram.trc_ns,
+    )
+
+
+def summarise(
+    config: Config,
+    shape: Geometry,
+    pool_blocks: int,
+    skipped: int,
+    counters: Counters,
+    watcher: _Watcher,
+    rounds: Rounds | None,
+) -> dict[str, Any]:
+    """Everything a run tells, as plain numbers; None for what is not defined."""
+    samples, manager, scorer = watcher.samples, watcher.manager, watcher.scorer
+    device = device_of(config, shape)
+    copied = shape.token_bytes * rounds.copied_tokens if rounds else 0
+    exact = exact_of(config, shape, scorer)
+    summary = {
+        "decode_steps": counters.decode_steps,
+        "samples": len(samples),
+        "completed": counters.completed,
+        "dropped": counters.dropped,
+        "skipped_requests": skipped,
+        "pool_blocks": pool_blocks,
+        "peak_live_blocks": counters.peak_live_blocks,
+        "blocks_allocated": manager.blocks_allocated,
+        "admission_failures": counters.admission_failures,
+        "preemptions": counters.preemptions,
+        "cow_copies": manager.cow_copies,
+        "relocated_blocks": counters.relocated_blocks,
+        "spec_stalls": rounds.stalls if rounds else 0,
+        "copied_bytes": copied,
+        "published": samples.published(),
+        "exact": exact,
+        "passes": [metrics.of_pass(counts, device) for counts in scorer.pass_totals()],
+        "placement": samples.placement(),
+        "unit": {
+            "kind": shape.unit.kind,
+            "regions": shape.unit.regions,
+            "blocks": shape.unit.blocks,
+            "waste": shape.unit.waste,
+        },
+        "traffic": None,
+        "sliding": None,
+        "row_batch": None,
+        "model": _model(config, shape, pool_blocks, exact),
+    }
+    if config.traffic.writes:
+        moved = copied + counters.relocated_blocks * shape.block_bytes
+        read_ns = exact["controller_cycles"] * timing_of(config).tCK_ps / 1000
+        summary["traffic"] = metrics.traffic(
+            *scorer.write_totals(), moved, read_ns, device, config.dram.pin_gbps
+        )
+    if watcher.sliding is not None:
+        of_window = exact_of(config, shape, watcher.sliding.scorer)
+        summary["sliding"] = {"window": config.model.window, "layers": config.model.window_layers} | of_window
+        summary["model"] = _model(config, shape, pool_blocks, exact, of_window)
+    if config.layout.traversal == "row-batch":
+        summary["row_batch"] = _row_batch(config, shape, watcher, device)
+    return summary
+
+
+def exact_of(config: Config, shape: Geometry, scorer: Scorer) -> dict[str, Any]:
+    """The exact aggregate of one kind of layer."""
+    totals = metrics.Totals(*scorer.totals(), *scorer.timed_totals(), *scorer.limit_totals())
+    return metrics.exact(totals, device_of(config, shape), timing_of(config).tCK_ps)
+
+
+def _model(
+    config: Config,
+    shape: Geometry,
+    pool_blocks: int,
+    full: dict[str, Any],
+    window: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """All layers and stacks of the model: each layer of a kind reads and stores what the simulated one does.
+
+    Capacity is that of the full layers' pool in every layer; time is the controller's, layers one after the
+    other, stacks and shards side by side.
+    """
+    model, layout = config.model, config.layout
+    sliding_layers = model.window_layers
+    full_layers = model.layers - sliding_layers
+    parallel = layout.stacks * layout.kv_shards
+    tck_ns = timing_of(config).tCK_ps / 1000
+    cycles = full_layers * full["controller_cycles"]
+    moved = full_layers * full["bytes"]
+    if window is not None:
+        cycles += sliding_layers * window["controller_cycles"]
+        moved += sliding_layers * window["bytes"]
+    time_ns = cycles * tck_ns
+    return {
+        "layers": model.layers,
+        "full_layers": full_layers,
+        "window_layers": sliding_layers,
+        "stacks": layout.stacks,
+        "bytes_per_token": model.bytes_per_token * model.layers,
+        "read_bytes": moved * parallel,
+        "read_time_ns": time_ns,
+        "read_gbps": moved * parallel / time_ns if time_ns else None,
+        "read_gbps_per_stack": moved * layout.kv_shards / time_ns if time_ns else None,
+        "pool_bytes_per_layer": pool_blocks * shape.block_bytes * layout.kv_shards,
+        "pool_bytes_per_stack": pool_blocks * shape.block_bytes * layout.kv_shards * full_layers,
+        "stack_bytes": config.dram.capacity_bytes,
+        "refresh": refreshes(config),
+    }
+
+
+def _row_batch(config: Config, shape: Geometry, watcher: _Watcher, device: metrics.Device) -> dict[str, Any]:
+    """An upper bound: the whole batch is read row by row, so that each row is opened once per step and pass.
+
+    It holds where a region is one row index; it needs the queries of the whole batch beside the banks.
+    """
+    commands, _, bursts = watcher.scorer.totals()
+    passes = len(watcher.scorer.pass_totals())
+    misses = watcher.batch_units * shape.unit.regions * shape.channels * passes
+    time_ns = ((commands - misses) * device.tccd_ns + misses * device.trc_ns) / device.channels
+    moved = bursts * device.burst_bytes
+    model = config.model
+    queries = model.query_heads // config.layout.kv_shards // config.layout.stacks
+    return {
+        "m3_gbps": moved / time_ns if commands else None,
+        "query_bytes": config.scheduler.max_batch * queries * model.head_dim * model.dtype_bytes,
+    }

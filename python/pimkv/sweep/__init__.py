@@ -1,0 +1,1 @@
+"""Many runs: the runner that spreads configs over processes or any other executor."""

@@ -1,0 +1,173 @@
+//! The queue that the all-bank commands of one channel, or of a pair of pseudo-channels, enter.
+//!
+//! A command of some devices acts on both pseudo-channels of a channel at once. Their k-th windows then
+//! become one: fed as pairs, a row needs as many commands as the larger of its two counts; fed per
+//! pseudo-channel, every command of both enters the queue.
+
+use std::collections::VecDeque;
+
+use crate::controller::{Controller, DrainState, Drained, Feed};
+use crate::grouper::{Stream, Visit};
+
+/// How visits become queue commands.
+#[derive(Clone, Debug)]
+pub struct Timed {
+    /// The controller, whose feed says how pairs merge.
+    pub controller: Controller,
+    /// Pseudo-channels that one command acts on, 1 or 2.
+    pub per_command: u32,
+    /// Times each command is issued, once per group of queries that it serves.
+    pub repeat: u32,
+}
+
+/// A queue with the state of its controller.
+#[derive(Debug, Default)]
+pub(crate) enum Lane {
+    /// Nothing is timed.
+    #[default]
+    Empty,
+    /// One channel, or a pair whose two streams are alike: the state after all complete windows.
+    Alone(Box<DrainState>),
+    /// Two channels with streams of their own.
+    Pair(Box<Pair>),
+}
+
+// By hand: `clone_from` into a snapshot reuses the box, once per block.
+impl Clone for Lane {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Empty => Self::Empty,
+            Self::Alone(state) => Self::Alone(state.clone()),
+            Self::Pair(pair) => Self::Pair(pair.clone()),
+        }
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        match (self, source) {
+            (Self::Alone(state), Self::Alone(source)) => state.clone_from(source),
+            (this, source) => *this = source.clone(),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    /// After the windows that both channels have completed.
+    both: DrainState,
+    /// Complete windows of a channel whose partner has not come as far; one of the two is empty.
+    backlog: [VecDeque<Vec<Visit>>; 2],
+    /// After the backlog, if the partner stays silent from here on.
+    ahead: DrainState,
+}
+
+impl Lane {
+    pub(crate) fn alone() -> Self {
+        Self::Alone(Box::default())
+    }
+
+    pub(crate) fn pair() -> Self {
+        let new = DrainState::new;
+        Self::Pair(Box::new(Pair { both: new(), backlog: Default::default(), ahead: new() }))
+    }
+
+    /// Takes a complete window of channel `side` (0 or 1).
+    pub(crate) fn window(&mut self, timed: &Timed, side: usize, visits: &mut dyn Iterator<Item = Visit>) {
+        match self {
+            Self::Empty => {}
+            Self::Alone(state) => visits.for_each(|visit| feed_alike(timed, state, visit)),
+            Self::Pair(pair) => pair.window(timed, side, visits.collect()),
+        }
+    }
+
+    /// What the stream takes if it ends with what is open in the lane's one or two channels.
+    pub(crate) fn finish(&self, timed: &Timed, channels: &[&Stream]) -> Drained {
+        match self {
+            Self::Empty => Drained::default(),
+            Self::Alone(state) => {
+                let mut state = state.as_ref().clone();
+                for visit in channels.iter().flat_map(|stream| stream.open_visits()) {
+                    feed_alike(timed, &mut state, visit);
+                }
+                state.finish(&timed.controller)
+            }
+            Self::Pair(pair) => {
+                let open =
+                    |side: usize| channels.get(side).map(|s| s.open_visits().collect()).unwrap_or_default();
+                pair.finish(timed, &[open(0), open(1)])
+            }
+        }
+    }
+}
+
+impl Pair {
+    fn window(&mut self, timed: &Timed, side: usize, visits: Vec<Visit>) {
+        let other = 1 - side;
+        if let Some(partner) = self.backlog[other].pop_front() {
+            let windows = if side == 0 { [&visits, &partner] } else { [&partner, &visits] };
+            feed_pair(timed, &mut self.both, windows.map(Vec::as_slice));
+            self.ahead = self.both.clone();
+            let rest = std::mem::take(&mut self.backlog[other]);
+            for window in &rest {
+                feed_one(timed, &mut self.ahead, other, window);
+            }
+            self.backlog[other] = rest;
+        } else {
+            feed_one(timed, &mut self.ahead, side, &visits);
+            self.backlog[side].push_back(visits);
+        }
+    }
+
+    fn finish(&self, timed: &Timed, open: &[Vec<Visit>; 2]) -> Drained {
+        let side = usize::from(self.backlog[0].is_empty());
+        let silent = open[1 - side].is_empty();
+        let backlog = Some(&self.backlog[side]).filter(|_| !silent);
+        let mut state = if silent { self.ahead.clone() } else { self.both.clone() };
+        let mut partner: &[Visit] = &open[1 - side];
+        for window in backlog.into_iter().flatten() {
+            let windows = if side == 0 { [window.as_slice(), partner] } else { [partner, window.as_slice()] };
+            feed_pair(timed, &mut state, windows);
+            partner = &[];
+        }
+        let windows = if side == 0 { [open[0].as_slice(), partner] } else { [partner, open[1].as_slice()] };
+        feed_pair(timed, &mut state, windows);
+        state.finish(&timed.controller)
+    }
+}
+
+/// Feeds a window of one side whose partner has none.
+fn feed_one(timed: &Timed, state: &mut DrainState, side: usize, window: &[Visit]) {
+    feed_pair(timed, state, if side == 0 { [window, &[]] } else { [&[], window] });
+}
+
+/// Feeds a visit that both channels of a pair have alike (or the only channel has).
+fn feed_alike(timed: &Timed, state: &mut DrainState, visit: Visit) {
+    let issued = timed.controller.feed().commands() * timed.repeat;
+    state.feed(&timed.controller, visit.row, visit.commands * issued);
+}
+
+fn feed_pair(timed: &Timed, state: &mut DrainState, [first, second]: [&[Visit]; 2]) {
+    let mut feed = |row, commands| state.feed(&timed.controller, row, commands * timed.repeat);
+    match timed.controller.feed() {
+        Feed::Paired => {
+            let count =
+                |visits: &[Visit], row| visits.iter().find(|v| v.row == row).map_or(0, |v| v.commands);
+            for visit in first {
+                feed(visit.row, visit.commands.max(count(second, visit.row)));
+            }
+            for visit in second.iter().filter(|v| count(first, v.row) == 0) {
+                feed(visit.row, visit.commands);
+            }
+        }
+        Feed::PerPch => {
+            let commands = |visits: &'_ [Visit]| -> Vec<u32> {
+                visits.iter().flat_map(|v| std::iter::repeat_n(v.row, v.commands as usize)).collect()
+            };
+            let (first, second) = (commands(first), commands(second));
+            for i in 0..first.len().max(second.len()) {
+                for row in [first.get(i), second.get(i)].into_iter().flatten() {
+                    feed(*row, 1);
+                }
+            }
+        }
+    }
+}

@@ -28,22 +28,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AddressMap": "pimkv._pimkv",
-    "BlockManager": "pimkv._pimkv",
     "Config": "pimkv.config",
     "Controller": "pimkv.controller",
-    "Pool": "pimkv._pimkv",
     "Result": "pimkv.result",
-    "Scorer": "pimkv._pimkv",
     "Simulation": "pimkv.simulation",
-    "__version__": "pimkv._pimkv",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'pimkv' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    from pimkv.backend import core
+
+    return getattr(core(), name)
 
 
 def __dir__() -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Protocol
 
 import numpy as np
@@ -149,9 +150,14 @@ class Backend:
     controller: Callable[..., object]
 
 
+def core() -> ModuleType:
+    """The Rust core, for its public classes."""
+    return import_module("pimkv._pimkv")
+
+
 def choose(name: str) -> Backend:
     """The backend called `name`, "rust" or "reference"; `ConfigError` for any other."""
     if name not in NAMES:
         raise config_error([Problem("backend", name, choose_from(NAMES), flag="--backend")])
-    module = import_module("pimkv._pimkv" if name == "rust" else "pimkv.reference")
+    module = core() if name == "rust" else import_module("pimkv.reference")
     return Backend(name, module.AddressMap, module.BlockManager, module.Scorer, module.Controller)

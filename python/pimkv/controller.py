@@ -13,7 +13,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from pimkv import _pimkv
+from pimkv.backend import core
 from pimkv.errors import InvalidArgument, Problem
 from pimkv.timing import MAX_QUEUE, Command, Timing, preset
 from pimkv.wording import choose_from, config_error, did_you_mean, nearest
@@ -133,7 +133,7 @@ class Controller:
         self.queue = queue
         self.feed = feed
         t = self.timing
-        self._inner = _pimkv.Controller(
+        self._inner = core().Controller(
             rcd=t.nRCD,
             rp=t.nRP,
             ras=t.nRAS,
@@ -168,6 +168,7 @@ class Controller:
         count = _channel_count(of_row, channels)
         if of_row is None and count > 1:
             of_row = np.zeros(len(row_ids), dtype=np.int64)
+        figures: tuple[int, int, int, int, int, int]
         figures, columns = self._inner.run(row_ids, of_row, count, bool(log))
         limit = self.timing.max_postponed
         return ControllerRun(*figures, limit, None if columns is None else CommandLog(*columns))

@@ -11,7 +11,6 @@ from pimkv.backend import choose
 from pimkv.config import Config, geometry, load, merge, passes_of, timing_of
 from pimkv.errors import ConfigError
 from pimkv.simulation import scorer_of
-from pimkv.summary import device_of
 
 LAYOUTS = ("merged-token", "merged-block", "split")
 
@@ -57,7 +56,7 @@ def _figures(config: Config, backend: str) -> dict[str, Any]:
     manager.admit(0, tokens)
     scorer = scorer_of(chosen, config, shape, blocks)
     scorer.observe(manager, np.array([0], dtype=np.int64))
-    device = device_of(config, shape)
+    device = metrics.device_of(config, shape)
     passes = [metrics.of_pass(counts, device) for counts in scorer.pass_totals()]
     totals = metrics.Totals(*scorer.totals(), *scorer.timed_totals(), *scorer.limit_totals())
     exact = metrics.exact(totals, device, timing_of(config).tCK_ps)

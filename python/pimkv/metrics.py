@@ -10,9 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from pimkv.config import Config, Geometry
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -35,6 +39,17 @@ class Device:
     def ideal_gbps(self) -> float:
         """Every bank of every channel moves a burst each tCCD_ab: bytes per ns, i.e. GB/s."""
         return self.channels * self.banks * self.burst_bytes / self.tccd_ns
+
+
+def device_of(config: Config, shape: Geometry) -> Device:
+    """What the published formula needs of the memory of one shard."""
+    return Device(
+        channels=shape.channels,
+        banks=shape.bank_groups * shape.banks_per_group,
+        burst_bytes=shape.burst_bytes,
+        tccd_ns=config.dram.tccd_ns,
+        trc_ns=config.dram.trc_ns,
+    )
 
 
 def m1(commands: Ints, hits: Ints) -> Floats:

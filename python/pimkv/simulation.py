@@ -13,15 +13,15 @@ from pimkv.backend import Backend, BlockManager, Ints, Scorer, choose
 from pimkv.config import Config, Geometry, command_repeat, explicit_map, geometry, refreshes, timing_of
 from pimkv.drawing import DrawingManager
 from pimkv.errors import ConfigError
-from pimkv.result import Result, Samples
-from pimkv.scheduler import Rules, Scheduler, Watcher
+from pimkv.observing import Observer, OnStep
+from pimkv.result import Result
+from pimkv.scheduler import Rules, Scheduler
 from pimkv.sliding import Sliding
-from pimkv.summary import device_of, summarise
+from pimkv.summary import summarise
 from pimkv.workload import synthetic, traces
 from pimkv.workload.table import Requests
 
 Progress = Callable[[int, int], None]
-OnStep = Callable[[int, Ints, BlockManager], None]
 
 
 def requests_of(config: Config) -> Requests:
@@ -114,7 +114,7 @@ class Simulation:
             operated = cast(BlockManager, drawing)
         rounds = _rounds(config, operated, shape)
         scheduler = Scheduler(self.requests, operated, self._rules(shape), rounds)
-        watcher = _Watcher(config, shape, manager, scorer, self._sliding(shape), on_step)
+        watcher = Observer(config, shape, manager, scorer, self._sliding(shape), on_step)
         if self._check:
             watcher.checks.append(manager.check)
             if watcher.sliding is not None:
@@ -148,7 +148,10 @@ class Simulation:
         if not config.model.window_layers:
             return None
         blocks = sliding.pool_blocks(
-            config.model.window, shape.block_tokens, config.scheduler.max_batch, shape.blocks_per_region
+            config.model.window + config.speculation.depth,
+            shape.block_tokens,
+            config.scheduler.max_batch,
+            shape.blocks_per_region,
         )
         kind = "paged" if config.allocator.options.spans or config.allocator.options.draws else None
         manager = self._backend.block_manager(
@@ -249,57 +252,3 @@ def scorer_of(
         traversal="token" if config.layout.traversal == "token" else "row",
         count_writes=config.traffic.writes,
     )
-
-
-class _Watcher(Watcher):
-    """Scores every step, and keeps the published estimator's samples: a few random sequences of every
-    sample_every-th step, drawn with seed + 1."""
-
-    def __init__(
-        self,
-        config: Config,
-        shape: Geometry,
-        manager: BlockManager,
-        scorer: Scorer,
-        sliding: Sliding | None,
-        on_step: OnStep | None,
-    ) -> None:
-        self.manager = manager
-        self.scorer = scorer
-        self.sliding = sliding
-        self.samples = Samples(shape.read_bytes, shape.blocks_per_region, device_of(config, shape))
-        # Distinct units that a whole batch touches, summed over steps, for the row-batch bound.
-        self.batch_units = 0
-        self.scoring_s = 0.0
-        self.checks: list[Callable[[], None]] = []
-        self._every = config.scoring.sample_every
-        self._most = config.scoring.sample_seqs
-        self._rng = np.random.default_rng(config.seed + 1)
-        self._row_batch = config.layout.traversal == "row-batch"
-        self._per_unit = shape.unit.blocks
-        self._on_step = on_step
-
-    def step(self, step: int, seqs: Ints) -> None:
-        begun = time.perf_counter()
-        scores = self.scorer.observe(self.manager, seqs)
-        self.scoring_s += time.perf_counter() - begun
-        if self.sliding is not None:
-            self.sliding.step(self.manager, seqs)
-        if self._row_batch:
-            blocks = np.concatenate([self.manager.table(seq) for seq in seqs.tolist()])
-            self.batch_units += len(np.unique(blocks // self._per_unit))
-        if step % self._every == 0:
-            drawn = self._rng.choice(len(seqs), size=min(self._most, len(seqs)), replace=False)
-            picked = np.argsort(seqs)[np.sort(drawn)]
-            scored = np.column_stack([column[picked] for column in scores])
-            self.samples.add(step, seqs[picked], scored, self.manager.placement(seqs[picked]))
-        for check in self.checks:
-            check()
-        if self._on_step is not None:
-            self._on_step(step, seqs, self.manager)
-
-    def leave(self, seqs: Ints) -> None:
-        self.scorer.settle(self.manager, seqs)
-        self.scorer.forget(seqs)
-        if self.sliding is not None:
-            self.sliding.leave(seqs)

@@ -9,10 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from pimkv.backend import BlockManager, Ints, Scorer
+from pimkv.errors import BrokenInvariant
 
 
 def pool_blocks(window: int, block_tokens: int, max_batch: int, per_unit: int) -> int:
-    """Blocks that hold a window, a block that is being left and one that is begun, for each sequence; whole units."""
+    """Blocks that hold a window, a block that is being left and one that is begun, for each sequence; whole units.
+
+    `window` includes the tokens that one step may append beyond the first.
+    """
     blocks = max_batch * (-(-window // block_tokens) + 2)
     return -(-blocks // per_unit) * per_unit
 
@@ -41,14 +45,17 @@ class Sliding:
                 tokens.append(length - before)
             self._lengths[seq] = length
         if grown:
-            self.manager.grow(np.array(grown, dtype=np.int64), np.array(tokens, dtype=np.int64))
+            done = self.manager.grow(np.array(grown, dtype=np.int64), np.array(tokens, dtype=np.int64))
+            if done != len(grown):
+                raise BrokenInvariant(f"the window of sequence {grown[done]} found no block it has room for")
         self.manager.trim(seqs, self._window)
         self.scorer.observe(self.manager, seqs)
 
     def _admit(self, seq: int, length: int) -> None:
         """Only the blocks of the last window are taken of a prompt; block boundaries stay where they are."""
         skipped = max(0, length - self._window) // self._block_tokens * self._block_tokens
-        self.manager.admit(seq, length - skipped)
+        if not self.manager.admit(seq, length - skipped):
+            raise BrokenInvariant(f"the window of sequence {seq} found no blocks it has room for")
 
     def leave(self, seqs: Ints) -> None:
         """Lets go of sequences; unknown ones (preempted before their first step) are none of ours."""

@@ -7,22 +7,12 @@ from typing import TYPE_CHECKING, Any
 from pimkv import metrics
 from pimkv.backend import Scorer
 from pimkv.config import Config, Geometry, refreshes, timing_of
+from pimkv.metrics import device_of
+from pimkv.observing import Observer
 
 if TYPE_CHECKING:
     from pimkv.scheduler import Counters
-    from pimkv.simulation import _Watcher
     from pimkv.speculation import Rounds
-
-
-def device_of(config: Config, shape: Geometry) -> metrics.Device:
-    """What the published formula needs of the memory of one shard."""
-    return metrics.Device(
-        channels=shape.channels,
-        banks=shape.bank_groups * shape.banks_per_group,
-        burst_bytes=shape.burst_bytes,
-        tccd_ns=config.dram.tccd_ns,
-        trc_ns=config.dram.trc_ns,
-    )
 
 
 def summarise(
@@ -31,7 +21,7 @@ def summarise(
     pool_blocks: int,
     skipped: int,
     counters: Counters,
-    watcher: _Watcher,
+    watcher: Observer,
     rounds: Rounds | None,
 ) -> dict[str, Any]:
     """Everything a run tells, as plain numbers; None for what is not defined."""
@@ -130,7 +120,7 @@ def _model(
     }
 
 
-def _row_batch(config: Config, shape: Geometry, watcher: _Watcher, device: metrics.Device) -> dict[str, Any]:
+def _row_batch(config: Config, shape: Geometry, watcher: Observer, device: metrics.Device) -> dict[str, Any]:
     """An upper bound: the whole batch is read row by row, so that each row is opened once per step and pass.
 
     It holds where a region is one row index; it needs the queries of the whole batch beside the banks.

@@ -92,6 +92,16 @@ class BlockManager(Protocol):
     def compact(self, most_used: int) -> int:
         """Empties regions of at most `most_used` blocks, block by block; the number of moves."""
 
+    @property
+    def relocations(self) -> tuple[int, int, int, int]:
+        """(moves of growth, moves of repair, splits, pairs that repair removed) so far (`pim-gather` only)."""
+
+    def repair(self, budget: int) -> int:
+        """Moves at most `budget` blocks so that sequences lie in fewer regions; the number of moves."""
+
+    def copies(self) -> Ints:
+        """(n, 2): the block copies (src, dst) recorded since the last call; those of `pim-gather` in parallel."""
+
     def feed(self, indices: Ints) -> None:
         """Appends drawn indices, one per coming take (`random` only)."""
 

@@ -44,6 +44,7 @@ __all__ = [
     "Layout",
     "Model",
     "PimAwareOptions",
+    "PimGatherOptions",
     "RandomOptions",
     "Scheduler",
     "Scoring",
@@ -260,11 +261,31 @@ class PimAwareOptions(AllocatorOptions):
     ] = 0.0
 
 
+class PimGatherOptions(AllocatorOptions):
+    """Options of the `pim-gather` allocator; each is a lever that works without the others."""
+
+    regions: ClassVar[bool] = True
+    own_first: Annotated[
+        bool, Field(description="grow into any region with blocks of the sequence before an empty one")
+    ] = True
+    relocate_tail: Annotated[
+        bool, Field(description="move tails so that a growing sequence needs no further region")
+    ] = True
+    repair: Annotated[
+        int,
+        Field(ge=0, le=_COUNT, description="blocks moved between two steps to gather sequences, at most"),
+    ] = 32
+    reserve: Annotated[
+        int, Field(ge=0, le=_COUNT, description="blocks that admission keeps free beyond its watermark")
+    ] = 0
+
+
 class Allocator(Section):
     """Which policy hands out blocks."""
 
     kind: Annotated[
-        Literal["paged", "contiguous", "random", "pim-aware"], Field(description="allocation policy")
+        Literal["paged", "contiguous", "random", "pim-aware", "pim-gather"],
+        Field(description="allocation policy"),
     ] = "paged"
     options: SerializeAsAny[AllocatorOptions] = Field(
         default_factory=AllocatorOptions, description="options of this kind of allocator"
@@ -274,6 +295,7 @@ class Allocator(Section):
         "contiguous": ContiguousOptions,
         "random": RandomOptions,
         "pim-aware": PimAwareOptions,
+        "pim-gather": PimGatherOptions,
     }
 
     @classmethod

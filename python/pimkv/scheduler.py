@@ -46,6 +46,7 @@ class Counters:
     admission_failures: int = 0
     preemptions: int = 0
     relocated_blocks: int = 0
+    blocks_read: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,9 @@ class Rules:
     `watermark` blocks stay free). spans: a request reserves all it will ever hold, and `scratch_blocks`.
     prefix_blocks: full blocks of the shared prefix, 0 if nothing can be shared. order: gives the order in
     which n blocks of a table are freed, None for table order. compact_blocks: after each step,
-    regions of at most so many blocks are emptied; 0 for never.
+    regions of at most so many blocks are emptied; 0 for never. repair: blocks moved between two steps, at
+    most, to gather sequences (`pim-gather`); None for a policy that relocates nothing. reserve: blocks that
+    admission keeps free beyond what its rule asks for.
     """
 
     block_tokens: int
@@ -67,6 +70,8 @@ class Rules:
     scratch_blocks: int = 0
     prefix_blocks: int = 0
     compact_blocks: int = 0
+    repair: int | None = None
+    reserve: int = 0
     order: Callable[[int], Ints] | None = None
 
 
@@ -96,6 +101,8 @@ class Scheduler:
         self._batch = _Batch([])
         # Blocks that the running sequences have yet to claim until their final length.
         self._unclaimed = 0
+        # Blocks that they will hold then.
+        self._final_blocks = 0
 
     def _request(self, requests: Requests, index: int) -> tuple[int, Running]:
         prompt, final = int(requests.prompt[index]), int(requests.prompt[index] + requests.output[index])
@@ -109,29 +116,42 @@ class Scheduler:
     def run(self, watcher: Watcher) -> Counters:
         """Steps until every request is done."""
         step = 0
-        counters = self.counters
+        counters, rules = self.counters, self._rules
         while self._running or self._arrivals or self._preempted:
             if not self._running and not self._preempted:
                 step = max(step, self._arrivals[0][0])
             self._admit(step)
             if self._running:
                 finished = self._decode(watcher)
+                self._hand_over_copies()
                 counters.decode_steps += 1
                 counters.peak_live_blocks = max(counters.peak_live_blocks, self._manager.live_blocks)
                 if self._running:
                     watcher.step(step, self._batch.seqs)
+                    counters.blocks_read += self._final_blocks - self._unclaimed
                 if finished:
                     self._let_go(finished, watcher)
                     counters.completed += len(finished)
                     self._set_running([r for r in self._running if r.length < r.final])
-            if self._rules.compact_blocks:
-                counters.relocated_blocks += self._manager.compact(self._rules.compact_blocks)
+            if rules.compact_blocks:
+                counters.relocated_blocks += self._manager.compact(rules.compact_blocks)
+            if rules.repair is not None:
+                self._manager.repair(rules.repair)
+                self._hand_over_copies()
             step += 1
+        if rules.repair is not None:
+            counters.relocated_blocks = sum(self._manager.relocations[:2])
         return counters
+
+    def _hand_over_copies(self) -> None:
+        """The engine performs the copies that growth, or repair, has asked for: each time one parallel set."""
+        if self._rules.repair is not None:
+            self._manager.copies()
 
     def _set_running(self, running: list[Running]) -> None:
         self._running = running
         self._batch = _Batch(running)
+        self._final_blocks = sum(r.final_blocks for r in running)
 
     # ---- admission ----
 
@@ -167,8 +187,10 @@ class Scheduler:
         # The first sharer asks for the prefix's blocks and for its own.
         extra = shared - pinned
         own = (request.final_blocks if rules.admission == "oracle" else self._blocks(request.length)) - shared
-        reserve = self._unclaimed if rules.admission == "oracle" else rules.watermark
-        if manager.free_blocks - reserve < own + extra:
+        kept = self._unclaimed if rules.admission == "oracle" else rules.watermark
+        # With nobody running there is no growth to keep blocks for.
+        kept += rules.reserve if self._running else 0
+        if manager.free_blocks - kept < own + extra:
             return False
         if request.prefix is not None and extra and not manager.pin_prefix(request.prefix, extra):
             raise BrokenInvariant(f"prefix {request.prefix} was refused blocks that are free")

@@ -133,13 +133,15 @@ class Simulation:
         return Result(config, summary, watcher.samples, timing)
 
     def _manager(self, blocks: int) -> BlockManager:
-        shape = geometry(self.config)
+        shape, options = geometry(self.config), self.config.allocator.options
         return self._backend.block_manager(
             self.config.allocator.kind,
             blocks,
             block_tokens=shape.block_tokens,
             blocks_per_region=shape.blocks_per_region,
-            best_fit=getattr(self.config.allocator.options, "plan", "none") == "best-fit",
+            best_fit=getattr(options, "plan", "none") == "best-fit",
+            own_first=getattr(options, "own_first", False),
+            relocate_tail=getattr(options, "relocate_tail", False),
         )
 
     def _sliding(self, shape: Geometry) -> Sliding | None:
@@ -176,6 +178,8 @@ class Simulation:
             watermark=int(0.01 * self.pool_blocks),
             spans=options.spans,
             scratch_blocks=scratch,
+            repair=getattr(options, "repair", None),
+            reserve=getattr(options, "reserve", 0),
             compact_blocks=int(getattr(options, "compact", 0) * shape.blocks_per_region),
             prefix_blocks=0 if options.spans else self.requests.prefix_tokens // shape.block_tokens,
             order=_free_order(config),

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pimkv.scheduler import Counters
     from pimkv.speculation import Rounds
 
+GATHER = ("moves_growth", "moves_repair", "splits", "pairs_removed")
+"""What `BlockManager.relocations` counts: `pim-gather` alone moves anything."""
+
 
 def summarise(
     config: Config,
@@ -42,6 +45,8 @@ def summarise(
         "preemptions": counters.preemptions,
         "cow_copies": manager.cow_copies,
         "relocated_blocks": counters.relocated_blocks,
+        "gather": dict(zip(GATHER, manager.relocations, strict=True)),
+        "blocks_read": counters.blocks_read,
         "spec_stalls": rounds.stalls if rounds else 0,
         "copied_bytes": copied,
         "published": samples.published(),

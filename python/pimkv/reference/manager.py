@@ -14,7 +14,8 @@ import numpy as np
 
 from pimkv.errors import BrokenInvariant, DuplicateSequence, ForeignBlock, InvalidArgument, UnknownSequence
 from pimkv.reference.arguments import INT64_MAX, Ints, integer, vector
-from pimkv.reference.policies import Contiguous, PimAware, make_policy, undone_on_error
+from pimkv.reference.gather import BRANCH, COPY, TABLE, Gather, Move
+from pimkv.reference.policies import Contiguous, PimAware, PimGather, make_policy, undone_on_error
 
 MAX_SEQUENCE = 2**32 - 1
 PREFIX_OWNER = 2**40  # prefix key k takes its blocks as owner 2**40 + k
@@ -63,6 +64,8 @@ class BlockManager:
         block_tokens: int,
         blocks_per_region: int = 1,
         best_fit: bool = False,
+        own_first: bool = False,
+        relocate_tail: bool = False,
     ) -> None:
         self._policy = make_policy(kind, blocks, blocks_per_region)
         if isinstance(self._policy, PimAware):
@@ -75,6 +78,11 @@ class BlockManager:
         self._copies: list[tuple[int, int]] = []
         self._blocks_allocated = 0
         self._cow_copies = 0
+        self._gather: Gather | None = None
+        if isinstance(self._policy, PimGather):
+            levers = {"own_first": own_first, "relocate_tail": relocate_tail}
+            self._gather = Gather(self._policy, self._sequences, self._references, **levers)
+        self._relocations = dict.fromkeys(("growth", "repair", "splits", "pairs_removed"), 0)
 
     # ---- counters ----
 
@@ -97,6 +105,12 @@ class BlockManager:
     def cow_copies(self) -> int:
         """Copies on write so far, one for every spliced round that replaced a partial tail block included."""
         return self._cow_copies
+
+    @property
+    def relocations(self) -> tuple[int, int, int, int]:
+        """(moves of growth, moves of repair, splits, pairs that repair removed) so far (`pim-gather` only)."""
+        growth, repair, splits, pairs_removed = self._relocations.values()
+        return growth, repair, splits, pairs_removed
 
     # ---- admission ----
 
@@ -145,15 +159,16 @@ class BlockManager:
             elif self._policy.free_blocks < wanted - len(shared):
                 return False
             self._policy.plan(seq, wanted - len(shared))
-            fresh = self._take_all(seq, wanted - len(shared))
             self._references.update(shared)
-            sequence = _Sequence(tokens, [*shared, *fresh], scratch if contiguous else 0)
+            sequence = _Sequence(tokens, list(shared), scratch if contiguous else 0)
             if prefix is not None:
                 # The first sequence with a prefix computes it, the later ones find it.
                 if prefix in self._prefixes_written:
                     sequence.inherited = min(tokens, len(shared) * self._block_tokens)
                 self._prefixes_written.add(prefix)
             self._sequences[seq] = sequence
+            if not self._fill(seq, wanted):
+                raise BrokenInvariant(f"seq {seq} found fewer blocks than were counted free")
         return True
 
     def pin_prefix(self, key: int, blocks: int) -> bool:
@@ -207,6 +222,8 @@ class BlockManager:
         """The block copies (src, dst) of copy-on-write since the last call, in order: int64, shape (n, 2)."""
         recorded = np.array(self._copies, dtype=np.int64).reshape(-1, 2)
         self._copies = []
+        if self._gather is not None:
+            self._gather.begin_set()
         return recorded
 
     def fork(self, parent: int, child: int) -> None:
@@ -244,6 +261,60 @@ class BlockManager:
             blocks[:] = [moved.get(block, block) for block in blocks]
         self._copies += moves
         return len(moves)
+
+    # ---- relocation ----
+
+    def repair(self, budget: int) -> int:
+        """Move at most `budget` blocks so that sequences lie in fewer regions; the number of moves.
+
+        Raises InvalidArgument for policies other than `pim-gather`.
+        """
+        budget = integer("budget", budget, 0, 2**32 - 1)
+        if self._gather is None:
+            raise InvalidArgument(f"kind = {self._policy.kind!r}: repair needs 'pim-gather'")
+        left, seqs = budget, self._gather.next_scattered()
+        while (repair := self._gather.repair(seqs, left)) is not None:
+            gain, moves = repair
+            self._relocate(moves)
+            self._relocations["pairs_removed"] += gain
+            left -= len(moves)
+        self._relocations["repair"] += budget - left
+        return budget - left
+
+    def _relocate(self, moves: list[Move]) -> None:
+        policy, gather = self._policy, self._gather
+        if gather is None or not isinstance(policy, PimGather):
+            raise BrokenInvariant("only pim-gather moves blocks")
+        for seq, source, target in moves:
+            policy.take_at(target)
+            policy.give(source)
+            blocks = self._sequences[seq].blocks
+            blocks[blocks.index(source)] = target
+            self._references[target] = self._references.pop(source)
+            self._copies.append((source, target))
+            gather.note(source, target)
+            if policy.current.get(seq) == source // policy.blocks_per_region:
+                policy.current[seq] = target // policy.blocks_per_region
+
+    def _claim(self, seq: int, purpose: str) -> int | None:
+        """A block for a sequence, where the planner of `pim-gather` or else the policy wants it."""
+        policy, gather = self._policy, self._gather
+        if gather is None or not isinstance(policy, PimGather):
+            return self._take(seq)
+        claim = gather.claim(seq, purpose)
+        if claim is None:
+            return None
+        self._relocate(claim.moves)
+        self._relocations["growth"] += len(claim.moves)
+        self._relocations["splits"] += claim.split
+        policy.current[seq] = claim.region
+        block = gather.free(claim.region)[0]
+        if purpose == COPY and gather.targets(claim.region):
+            block = gather.targets(claim.region)[0]
+        policy.take_at(block)
+        self._references[block] = 1
+        self._blocks_allocated += 1
+        return block
 
     # ---- release ----
 
@@ -362,8 +433,7 @@ class BlockManager:
                         stalls += 1
                         sequence.pending = _Pending(tokens=1, branches=[])
                     else:
-                        owner = SCRATCH_OWNER if separate else seq
-                        branches = [self._take_all(owner, per_branch) for _ in range(width)]
+                        branches = [self._branch(seq, per_branch, separate) for _ in range(width)]
                         copied_tokens += width * r
                         if adopt == "splice":
                             self._splice(sequence, branches, chosen[i], wanted[i])
@@ -379,6 +449,15 @@ class BlockManager:
                 self._drop_branches(pending.branches)
                 sequence.pending = None
         return len(seqs_list), advanced, stalls, copied_tokens
+
+    def _branch(self, seq: int, count: int, separate: bool) -> list[int]:
+        """The blocks of one branch; that they are there has been found before."""
+        if separate:
+            return self._take_all(SCRATCH_OWNER, count)
+        blocks = [block for _ in range(count) if (block := self._claim(seq, BRANCH)) is not None]
+        if len(blocks) < count:
+            raise BrokenInvariant(f"seq {seq} got {len(blocks)} of {count} blocks that were counted free")
+        return blocks
 
     def _splice(self, sequence: _Sequence, branches: list[list[int]], pick: int, advance: int) -> None:
         r = sequence.length % self._block_tokens
@@ -523,13 +602,28 @@ class BlockManager:
         blocks = self._sequences[seq].blocks
         old = blocks[index]
         if self._references[old] > 1:
-            fresh = self._take(seq)
+            fresh = self._claim(seq, COPY)
             if fresh is None:
                 return False
             blocks[index] = fresh
             self._drop(old)
             self._cow_copies += 1
-            self._copies.append((old, fresh))
+            source = old
+            if self._gather is not None:
+                # What is to be copied may itself have yet to arrive.
+                source = self._gather.origins.get(old, old)
+                self._gather.note(source, fresh)
+            self._copies.append((source, fresh))
+        return True
+
+    def _fill(self, seq: int, wanted: int) -> bool:
+        """Take blocks one at a time until the table has so many; False if the pool runs out."""
+        blocks = self._sequences[seq].blocks
+        while len(blocks) < wanted:
+            block = self._claim(seq, TABLE)
+            if block is None:
+                return False
+            blocks.append(block)
         return True
 
     def _waits(self, sequence: _Sequence) -> bool:
@@ -541,11 +635,8 @@ class BlockManager:
         first_written = sequence.length // self._block_tokens
         if first_written < len(sequence.blocks) and not self._make_private(seq, first_written):
             return False
-        while len(sequence.blocks) < self._blocks_for(sequence.length + tokens):
-            block = self._take(seq)
-            if block is None:
-                return False
-            sequence.blocks.append(block)
+        if not self._fill(seq, self._blocks_for(sequence.length + tokens)):
+            return False
         sequence.length += tokens
         return True
 

@@ -14,6 +14,7 @@ pub mod alloc;
 pub mod controller;
 pub mod dram;
 mod error;
+pub mod gather;
 pub mod grouper;
 mod lane;
 pub mod manager;

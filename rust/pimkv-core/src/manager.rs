@@ -4,6 +4,7 @@
 //! speculation round. It goes back to the policy when the last one lets go. Running out of blocks is
 //! an answer, not an error; a refused call leaves everything as it was.
 
+mod relocation;
 mod speculation;
 
 use std::collections::BTreeMap;
@@ -11,10 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub use self::relocation::Relocations;
 use self::speculation::Turn;
 pub use self::speculation::{Adopt, Round, Speculated};
 use crate::alloc::{self, Policy};
 use crate::error::{Error, Result, ensure};
+use crate::gather::{Gather, Purpose};
 use crate::{BlockId, Owner, RegionId, SeqId};
 
 /// The blocks of one sequence in logical order.
@@ -168,6 +171,9 @@ pub struct BlockManager {
     cow_copies: u64,
     /// Block copies (source, target) that an engine has yet to perform.
     copies: Vec<(BlockId, BlockId)>,
+    /// The planner of relocations, of a policy that has one.
+    gather: Option<Box<Gather>>,
+    relocations: Relocations,
 }
 
 impl BlockManager {
@@ -181,8 +187,12 @@ impl BlockManager {
         if block_tokens == 0 {
             return Err(Error::invalid("block_tokens", block_tokens, "allowed 1 and up"));
         }
+        let policy = alloc::policy(kind, pool)?;
+        let gathers = policy.index().is_some();
         Ok(Self {
-            policy: Picker(alloc::policy(kind, pool)?),
+            gather: gathers.then(|| Box::new(Gather::new(pool.levers, pool.blocks, pool.blocks_per_region))),
+            policy: Picker(policy),
+            relocations: Relocations::default(),
             block_tokens,
             blocks_per_region: pool.blocks_per_region,
             references: vec![0; pool.blocks as usize],
@@ -255,10 +265,24 @@ impl BlockManager {
 
     fn take(&mut self, owner: Owner) -> Option<BlockId> {
         let block = self.policy.take(owner)?;
+        self.hand_out(block);
+        Some(block)
+    }
+
+    /// Counts a block that the policy has handed out.
+    fn hand_out(&mut self, block: BlockId) {
         self.references[block.index()] = 1;
         self.live += 1;
         self.allocated += 1;
-        Some(block)
+    }
+
+    /// Drops the reference of a sequence's table.
+    fn drop_from(&mut self, seq: SeqId, block: BlockId) -> Result<()> {
+        self.drop_reference(block)?;
+        if let Some(gather) = &mut self.gather {
+            gather.groups.leave(seq, block, self.references[block.index()]);
+        }
+        Ok(())
     }
 
     /// Drops one reference; the last one gives the block back.
@@ -360,17 +384,19 @@ impl BlockManager {
             return Ok(false);
         }
         self.atomically(|m| {
-            for block in &table.blocks {
+            for &block in &table.blocks {
                 m.references[block.index()] += 1;
+                if let Some(gather) = &mut m.gather {
+                    gather.groups.share(seq, block, None);
+                }
             }
             if let Some(prefix) = ask.prefix.and_then(|key| m.prefixes.get_mut(&key)) {
                 prefix.written = true;
             }
             m.policy.plan(seq.into(), need - table.blocks.len() as u64);
-            m.fill(&mut table, seq.into(), need);
             table.edits.stamp = fresh_stamp();
             m.tables.insert(seq, table);
-            Ok(true)
+            m.fill(seq, need)
         })
     }
 
@@ -386,15 +412,25 @@ impl BlockManager {
         }
     }
 
-    /// Takes blocks until the table has `need`; `false` if the pool runs out first.
-    fn fill(&mut self, table: &mut Table, owner: Owner, need: u64) -> bool {
-        while (table.blocks.len() as u64) < need {
-            match self.take(owner) {
-                Some(block) => table.blocks.push(block),
-                None => return false,
-            }
+    /// Takes blocks until the table has `need`; `false` if the pool runs out first. The
+    /// policy's planner may relocate blocks for them.
+    fn fill(&mut self, seq: SeqId, need: u64) -> Result<bool> {
+        for _ in self.table(seq)?.blocks.len() as u64..need {
+            let Some(block) = self.claim(seq, Purpose::Table)? else {
+                return Ok(false);
+            };
+            self.append_block(seq, block)?;
         }
-        true
+        Ok(true)
+    }
+
+    /// A block that was taken for the sequence joins its table.
+    fn append_block(&mut self, seq: SeqId, block: BlockId) -> Result<()> {
+        self.table_mut(seq)?.blocks.push(block);
+        if let Some(gather) = &mut self.gather {
+            gather.groups.join(seq, block);
+        }
+        Ok(())
     }
 
     /// Appends `tokens[i]` tokens to `seqs[i]`, from `start` on and in order. Stops at the first
@@ -437,12 +473,10 @@ impl BlockManager {
         if shared && !self.make_private(seq, first)? {
             return Ok(false);
         }
-        let mut table = std::mem::take(self.table_mut(seq)?);
-        let filled = self.fill(&mut table, seq.into(), self.blocks_for(length));
+        let filled = self.fill(seq, self.blocks_for(length))?;
         if filled {
-            table.tokens = length;
+            self.table_mut(seq)?.tokens = length;
         }
-        self.tables.insert(seq, table);
         Ok(filled)
     }
 
@@ -452,15 +486,20 @@ impl BlockManager {
         if self.references[old.index()] == 1 {
             return Ok(true);
         }
-        let Some(new) = self.take(seq.into()) else {
+        let Some(new) = self.claim(seq, Purpose::Copy)? else {
             return Ok(false);
         };
-        self.drop_reference(old)?;
+        self.drop_from(seq, old)?;
         self.cow_copies += 1;
-        self.copies.push((old, new));
+        let source = self.gather.as_ref().map_or(old, |gather| gather.origin(old));
+        self.copies.push((source, new));
         let table = self.table_mut(seq)?;
         table.blocks[index] = new;
         table.edits.note(index);
+        if let (Some(gather), Some(index)) = (&mut self.gather, self.policy.index()) {
+            gather.groups.join(seq, new);
+            gather.touch(index, source, new);
+        }
         Ok(true)
     }
 
@@ -491,8 +530,13 @@ impl BlockManager {
             ));
         }
         let (blocks, tokens) = (table.blocks.clone(), table.tokens);
-        for block in &blocks {
-            self.references[block.index()] += 1;
+        for &block in &blocks {
+            let held = &mut self.references[block.index()];
+            let sole = (*held == 1).then_some(parent);
+            *held += 1;
+            if let Some(gather) = &mut self.gather {
+                gather.groups.share(child, block, sole);
+            }
         }
         let edits = Edits { stamp: fresh_stamp(), ..Edits::default() };
         let table = Table { blocks, tokens, edits, inherited: tokens, ..Table::default() };
@@ -530,7 +574,7 @@ impl BlockManager {
             table.edits.note(0);
             let front: Vec<_> = table.blocks.drain(..blocks).collect();
             for block in front {
-                self.drop_reference(block)?;
+                self.drop_from(seq, block)?;
             }
             dropped += blocks;
         }
@@ -544,6 +588,9 @@ impl BlockManager {
 
     /// The block copies (source, target) recorded since the last call.
     pub fn take_copies(&mut self) -> Vec<(BlockId, BlockId)> {
+        if let Some(gather) = &mut self.gather {
+            gather.begin_set();
+        }
         std::mem::take(&mut self.copies)
     }
 
@@ -594,11 +641,11 @@ impl BlockManager {
             if let Some((order, rest)) = orders.map(|o| o.split_at(table.blocks.len())) {
                 orders = Some(rest);
                 for &index in order {
-                    self.drop_reference(table.blocks[index])?;
+                    self.drop_from(seq, table.blocks[index])?;
                 }
             } else {
                 for block in table.blocks {
-                    self.drop_reference(block)?;
+                    self.drop_from(seq, block)?;
                 }
             }
             self.live -= table.scratch;
@@ -677,6 +724,9 @@ impl BlockManager {
             ensure((counted > 0) == self.policy.is_taken(block), || {
                 format!("block {block} has {counted} references but the policy disagrees")
             })?;
+        }
+        if let Some(gather) = &self.gather {
+            gather.check(&self.tables, &self.references)?;
         }
         let scratch = self.tables.values().map(|t| t.scratch as usize).sum::<usize>();
         let live = self.references.iter().filter(|&&count| count > 0).count() + scratch;

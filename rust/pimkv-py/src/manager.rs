@@ -2,6 +2,7 @@
 
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods};
 use pimkv_core::alloc::Pool;
+use pimkv_core::gather::Levers;
 use pimkv_core::manager::{self, Admission, Adopt, Round};
 use pimkv_core::{BlockId, Error};
 use pyo3::prelude::*;
@@ -29,18 +30,21 @@ fn reshaped(py: Python<'_>, flat: Vec<i64>, rows: usize, columns: usize) -> Resu
 impl BlockManager {
     /// An empty pool of `blocks` blocks under the policy `kind`.
     #[new]
-    #[pyo3(signature = (kind, blocks, *, block_tokens, blocks_per_region = 1, best_fit = false))]
+    #[pyo3(signature = (kind, blocks, *, block_tokens, blocks_per_region = 1, best_fit = false, own_first = false, relocate_tail = false))]
+    #[allow(clippy::fn_params_excessive_bools)]
     fn new(
         kind: &str,
         blocks: i64,
         block_tokens: i64,
         blocks_per_region: i64,
         best_fit: bool,
+        own_first: bool,
+        relocate_tail: bool,
     ) -> Result<Self> {
         let blocks = bounded("blocks", blocks, "allowed 1 to 2147483648")?;
         let block_tokens = bounded("block_tokens", block_tokens, "allowed 1 to 4294967295")?;
         let blocks_per_region = bounded("blocks_per_region", blocks_per_region, "allowed 1 to 4294967295")?;
-        let pool = Pool { blocks, blocks_per_region, best_fit };
+        let pool = Pool { blocks, blocks_per_region, best_fit, levers: Levers { own_first, relocate_tail } };
         Ok(Self { inner: manager::BlockManager::with_pool(kind, pool, block_tokens)? })
     }
 
@@ -66,6 +70,19 @@ impl BlockManager {
     #[getter]
     fn cow_copies(&self) -> u64 {
         self.inner.cow_copies()
+    }
+
+    /// (moves of growth, moves of repair, splits, pairs that repair removed) so far (`pim-gather` only).
+    #[getter]
+    fn relocations(&self) -> (u64, u64, u64, u64) {
+        let r = self.inner.relocations();
+        (r.growth, r.repair, r.splits, r.pairs_removed)
+    }
+
+    /// Moves at most `budget` blocks so that sequences lie in fewer regions; returns the number of moves
+    /// (`pim-gather` only).
+    fn repair(&mut self, budget: i64) -> Result<u32> {
+        Ok(self.inner.repair(bounded("budget", budget, "allowed 0 to 4294967295")?)?)
     }
 
     /// Gives a new sequence blocks for `tokens` tokens; False, with nothing changed, if too few are free.

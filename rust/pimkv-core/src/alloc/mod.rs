@@ -8,21 +8,39 @@ mod contiguous;
 mod lifo;
 mod random;
 mod region_heaps;
+mod region_index;
 
 use fixedbitset::FixedBitSet;
 
 use crate::error::{Error, Result, ensure};
+use crate::gather::Levers;
 use crate::{BlockId, Owner};
 
 pub use contiguous::Contiguous;
 pub use lifo::Lifo;
 pub use random::Random;
 pub use region_heaps::RegionHeaps;
+pub use region_index::RegionIndex;
 
 /// What a block manager asks of an allocator.
 pub trait Policy: Send + Sync {
     /// Hands a free block to `owner`, or `None` if there is none.
     fn take(&mut self, owner: Owner) -> Option<BlockId>;
+
+    /// Hands out that very block, for a planner that has chosen it; refused if it is not free.
+    fn take_at(&mut self, _block: BlockId) -> Result<()> {
+        Err(Error::invalid("kind", "this policy", "only pim-gather takes blocks of its choice"))
+    }
+
+    /// The index of regions that a planner reads, of a policy that has one.
+    fn index(&self) -> Option<&RegionIndex> {
+        None
+    }
+
+    /// The same, to steer it.
+    fn index_mut(&mut self) -> Option<&mut RegionIndex> {
+        None
+    }
 
     /// Takes a block back; refused if it is free already or not one of the pool's.
     fn give(&mut self, block: BlockId) -> Result<()>;
@@ -93,13 +111,15 @@ pub struct Pool {
     pub blocks_per_region: u32,
     /// `pim-aware`: with no wholly free region, a request starts in the tightest one that holds it.
     pub best_fit: bool,
+    /// `pim-gather`: what growth may do.
+    pub levers: Levers,
 }
 
 impl Pool {
     /// A pool without options.
     #[must_use]
     pub fn new(blocks: u32, blocks_per_region: u32) -> Self {
-        Self { blocks, blocks_per_region, best_fit: false }
+        Self { blocks, blocks_per_region, best_fit: false, levers: Levers::default() }
     }
 }
 
@@ -113,6 +133,8 @@ const POLICIES: &[(&str, Make)] = &[
     ("pim-aware", |pool| {
         Ok(Box::new(RegionHeaps::planning(pool.blocks, pool.blocks_per_region, pool.best_fit)?))
     }),
+    // By itself it is pim-aware; what it gathers is planned from the manager's tables.
+    ("pim-gather", |pool| Ok(Box::new(RegionIndex::new(pool.blocks, pool.blocks_per_region)?))),
 ];
 
 /// Makes the policy that users call `kind`.

@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::BlockManager;
 use crate::error::{Error, Result};
+use crate::gather::Purpose;
 use crate::{BlockId, Owner, SeqId};
 
 /// How the chosen branch joins the sequence.
@@ -150,9 +151,16 @@ impl BlockManager {
             if u64::from(self.free_blocks()) < u64::from(round.width).saturating_mul(per_branch) {
                 outcome.stalls += 1;
             } else {
-                let owner = if round.separate { Owner::SCRATCH } else { seq.into() };
                 for _ in 0..round.width {
-                    branches.push((0..per_branch).map_while(|_| self.take(owner)).collect::<Vec<_>>());
+                    let mut branch = Vec::new();
+                    for _ in 0..per_branch {
+                        branch.extend(if round.separate {
+                            self.take(Owner::SCRATCH)
+                        } else {
+                            self.claim(seq, Purpose::Branch)?
+                        });
+                    }
+                    branches.push(branch);
                 }
                 outcome.copied_tokens += u64::from(round.width) * tail;
                 if round.adopt == Adopt::Splice {
@@ -197,7 +205,7 @@ impl BlockManager {
         if tail > 0
             && let Some(old) = self.table_mut(seq)?.blocks.pop()
         {
-            self.drop_reference(old)?;
+            self.drop_from(seq, old)?;
             self.cow_copies += 1;
         }
         let rest = branches[pick].split_off(self.blocks_for(tail + advance) as usize);
@@ -206,8 +214,10 @@ impl BlockManager {
         if tail > 0 {
             table.edits.note(table.blocks.len());
         }
-        table.blocks.extend(chosen);
         table.tokens += advance;
+        for block in chosen {
+            self.append_block(seq, block)?;
+        }
         for block in rest.into_iter().chain(branches.into_iter().flatten()) {
             self.drop_reference(block)?;
         }

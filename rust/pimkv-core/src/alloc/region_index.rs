@@ -1,0 +1,271 @@
+//! The same ids as `pim-aware`, from an index: bitmaps of free ids, regions listed by how many are free.
+//!
+//! No path looks at all regions: the lowest empty region, the roomiest and the next one of a given room are
+//! successor queries on small trees of bitmaps. `pim-gather` plans on the same index and takes where it
+//! wants (`take_at`).
+
+mod min_set;
+
+use rustc_hash::FxHashMap;
+
+use self::min_set::MinSet;
+use super::Policy;
+use crate::error::{Error, Result, ensure};
+use crate::{BlockId, Owner, RegionId};
+
+/// Regions indexed by their number of free ids. Region r is the ids `r * blocks_per_region ..` up to the next.
+///
+/// `take` gives the lowest free id of the owner's current region; else the lowest-numbered wholly free
+/// region becomes current; else the region with the most free ids (lowest number on ties).
+#[derive(Clone, Debug)]
+pub struct RegionIndex {
+    blocks_per_region: u32,
+    /// Words of the bitmap of one region.
+    words: usize,
+    /// Free ids, `words` words a region.
+    free_ids: Vec<u64>,
+    /// Free ids per region.
+    free_in: Vec<u32>,
+    /// Regions by their number of free ids.
+    rooms: Vec<MinSet>,
+    /// Which of `rooms` hold a region.
+    occupied: MinSet,
+    current: FxHashMap<Owner, RegionId>,
+    free: u32,
+}
+
+impl RegionIndex {
+    /// A pool of `blocks` free blocks, a whole number of regions.
+    pub fn new(blocks: u32, blocks_per_region: u32) -> Result<Self> {
+        if blocks_per_region == 0 || !blocks.is_multiple_of(blocks_per_region) {
+            return Err(Error::invalid(
+                "blocks",
+                blocks,
+                format!("a pool of regions has a multiple of blocks_per_region = {blocks_per_region} blocks"),
+            ));
+        }
+        let regions = blocks / blocks_per_region;
+        let words = blocks_per_region.div_ceil(64) as usize;
+        let mut region = vec![u64::MAX; words];
+        if !blocks_per_region.is_multiple_of(64) {
+            region[words - 1] = (1 << (blocks_per_region % 64)) - 1;
+        }
+        let mut rooms = vec![MinSet::default(); blocks_per_region as usize];
+        rooms.push(MinSet::full(regions));
+        let mut occupied = MinSet::default();
+        occupied.insert(blocks_per_region, blocks_per_region + 1);
+        Ok(Self {
+            blocks_per_region,
+            words,
+            free_ids: region.repeat(regions as usize),
+            free_in: vec![blocks_per_region; regions as usize],
+            rooms,
+            occupied,
+            current: FxHashMap::default(),
+            free: blocks,
+        })
+    }
+
+    /// Blocks of a region.
+    #[must_use]
+    pub fn blocks_per_region(&self) -> u32 {
+        self.blocks_per_region
+    }
+
+    /// The region of a block.
+    #[must_use]
+    pub fn region_of(&self, block: BlockId) -> RegionId {
+        RegionId(block.0 / self.blocks_per_region)
+    }
+
+    /// How many ids of the region are free.
+    #[must_use]
+    pub fn room(&self, region: RegionId) -> u32 {
+        self.free_in[region.0 as usize]
+    }
+
+    /// The region that the owner took from last, if it remembers one.
+    #[must_use]
+    pub fn current(&self, owner: Owner) -> Option<RegionId> {
+        self.current.get(&owner).copied()
+    }
+
+    /// The owner takes from this region next, as long as it has room.
+    pub(crate) fn set_current(&mut self, owner: Owner, region: RegionId) {
+        self.current.insert(owner, region);
+    }
+
+    /// The lowest-numbered wholly free region.
+    #[must_use]
+    pub fn lowest_empty(&self) -> Option<RegionId> {
+        self.rooms[self.blocks_per_region as usize].next(0).map(RegionId)
+    }
+
+    /// Regions with at least `least` free ids, most free first, the lowest number first among equals.
+    pub fn roomiest(&self, least: u32) -> impl Iterator<Item = RegionId> {
+        let mut at = self.occupied.previous(self.blocks_per_region).map(|room| (room, 0));
+        std::iter::from_fn(move || {
+            loop {
+                let (room, from) = at.filter(|&(room, _)| room >= least.max(1))?;
+                if let Some(region) = self.rooms[room as usize].next(from) {
+                    at = Some((room, region + 1));
+                    return Some(RegionId(region));
+                }
+                at = self.occupied.previous(room - 1).map(|room| (room, 0));
+            }
+        })
+    }
+
+    /// Regions with at least `least` free ids, fewest free first, the lowest number first among equals.
+    pub fn tightest(&self, least: u32) -> impl Iterator<Item = RegionId> {
+        let mut at = self.occupied.next(least.max(1)).map(|room| (room, 0));
+        std::iter::from_fn(move || {
+            loop {
+                let (room, from) = at?;
+                if let Some(region) = self.rooms[room as usize].next(from) {
+                    at = Some((room, region + 1));
+                    return Some(RegionId(region));
+                }
+                at = self.occupied.next(room + 1).map(|room| (room, 0));
+            }
+        })
+    }
+
+    /// The free ids of a region, ascending.
+    pub fn free_ids(&self, region: RegionId) -> impl Iterator<Item = BlockId> {
+        let first = region.0 as usize * self.words;
+        let base = region.0 * self.blocks_per_region;
+        let words = self.free_ids[first..first + self.words].iter().zip(0_u32..);
+        words.flat_map(move |(&word, i)| {
+            let mut left = word;
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros())?;
+                left &= left - 1;
+                Some(BlockId(base + i * 64 + bit))
+            })
+        })
+    }
+
+    fn lowest_free(&self, region: RegionId) -> Option<BlockId> {
+        self.free_ids(region).next()
+    }
+
+    fn word_of(&self, block: BlockId) -> (usize, u64) {
+        let (region, slot) = (block.0 / self.blocks_per_region, block.0 % self.blocks_per_region);
+        (region as usize * self.words + slot as usize / 64, 1 << (slot % 64))
+    }
+
+    fn is_free(&self, block: BlockId) -> bool {
+        let (word, bit) = self.word_of(block);
+        self.free_ids[word] & bit != 0
+    }
+
+    /// Marks a free id taken, or a taken one free.
+    fn flip(&mut self, block: BlockId) {
+        let (word, bit) = self.word_of(block);
+        self.free_ids[word] ^= bit;
+        let region = block.0 / self.blocks_per_region;
+        let before = self.free_in[region as usize];
+        let after = if self.free_ids[word] & bit == 0 { before - 1 } else { before + 1 };
+        self.free = self.free + after - before;
+        self.free_in[region as usize] = after;
+        if self.rooms[before as usize].remove(region) {
+            self.occupied.remove(before);
+        }
+        let regions = self.free_in.len() as u32;
+        if self.rooms[after as usize].insert(region, regions) {
+            self.occupied.insert(after, self.blocks_per_region + 1);
+        }
+    }
+}
+
+impl Policy for RegionIndex {
+    fn take(&mut self, owner: Owner) -> Option<BlockId> {
+        let current = self.current(owner).filter(|&r| self.room(r) > 0);
+        let region = if let Some(region) = current {
+            region
+        } else {
+            let region = self.lowest_empty().or_else(|| self.roomiest(1).next())?;
+            self.current.insert(owner, region);
+            region
+        };
+        let block = self.lowest_free(region)?;
+        self.flip(block);
+        Some(block)
+    }
+
+    fn take_at(&mut self, block: BlockId) -> Result<()> {
+        if block.0 >= self.blocks() || !self.is_free(block) {
+            return Err(Error::BrokenInvariant(format!("block {block} is not free to be taken")));
+        }
+        self.flip(block);
+        Ok(())
+    }
+
+    fn give(&mut self, block: BlockId) -> Result<()> {
+        if block.0 >= self.blocks() {
+            return Err(Error::ForeignBlock { block: block.0.into(), blocks: self.blocks() });
+        }
+        if self.is_free(block) {
+            return Err(Error::DoubleFree(block));
+        }
+        self.flip(block);
+        Ok(())
+    }
+
+    fn forget(&mut self, owner: Owner) {
+        self.current.remove(&owner);
+    }
+
+    fn index(&self) -> Option<&RegionIndex> {
+        Some(self)
+    }
+
+    fn index_mut(&mut self) -> Option<&mut RegionIndex> {
+        Some(self)
+    }
+
+    fn blocks(&self) -> u32 {
+        self.free_in.len() as u32 * self.blocks_per_region
+    }
+
+    fn free_blocks(&self) -> u32 {
+        self.free
+    }
+
+    fn is_taken(&self, block: BlockId) -> bool {
+        !self.is_free(block)
+    }
+
+    fn bookkeeping_bytes(&self) -> usize {
+        self.free_ids.len() * size_of::<u64>()
+            + self.free_in.len() * size_of::<u32>()
+            + self.rooms.iter().map(MinSet::bytes).sum::<usize>()
+            + self.occupied.bytes()
+            + self.current.capacity() * size_of::<(Owner, RegionId)>()
+    }
+
+    fn boxed(&self) -> Box<dyn Policy> {
+        Box::new(self.clone())
+    }
+
+    fn check(&self) -> Result<()> {
+        let mut free = 0;
+        for (region, &room) in (0..).map(RegionId).zip(&self.free_in) {
+            let counted = self.free_ids(region).count() as u32;
+            ensure(counted == room, || format!("region {region} has {counted} free ids, counted {room}"))?;
+            for (n, rooms) in (0..).zip(&self.rooms) {
+                ensure(rooms.contains(region.0) == (n == room), || {
+                    format!("region {region} with {room} free ids is listed wrongly under {n}")
+                })?;
+            }
+            free += room;
+        }
+        for (n, rooms) in (0..).zip(&self.rooms) {
+            ensure(self.occupied.contains(n) == rooms.next(0).is_some(), || {
+                format!("whether regions with {n} free ids exist is off")
+            })?;
+        }
+        ensure(free == self.free, || format!("{free} blocks free, counted {}", self.free))
+    }
+}

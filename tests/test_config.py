@@ -179,7 +179,7 @@ def test_allocator_options_are_those_of_the_kind(kind: str, expected: type[Alloc
 def test_options_of_an_unknown_allocator_are_not_judged() -> None:
     line = only({"allocator": {"kind": "pim_aware", "options": {"scratch": 1}}})
     assert line == (
-        'allocator.kind = "pim_aware": unknown; choose from paged, contiguous, random, pim-aware; did you mean "pim-aware"?'
+        'allocator.kind = "pim_aware": unknown; choose from paged, contiguous, random, pim-aware, pim-gather; did you mean "pim-aware"?'
     )
 
 

@@ -78,7 +78,8 @@ def ablation_table(labels: Sequence[str], results: Sequence[Result]) -> str:
             f"{s['decode_steps']:,}",
         ))  # fmt: skip
     note = (
-        "  bandwidths in GB/s, gross; copies: blocks read and written by moves over blocks read by attention"
+        "  bandwidths in GB/s; net: controller, with what moves read and write charged over the pins\n"
+        "  copies: blocks that moves read and write over blocks that attention reads"
     )
     return "\n".join([scene(results[0].config, results[0].summary), "", *aligned(rows), "", note])
 

@@ -3,7 +3,8 @@
     python benches/gather.py [requests]
 
 Exact M3 in GB/s of `paged`, `pim-aware` and `pim-gather`, all with vLLM admission; copies are blocks read and
-written by moves, as a share of the blocks read. The last line is the worst of all rows against the better rival.
+written by moves, as a share of the blocks read. Cells whose pool exceeds the DRAM are named on stderr. The last
+line is the worst of all rows against the better rival.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pimkv.simulation import Simulation, requests_of
 KINDS = ("paged", "pim-aware", "pim-gather")
 WORKLOADS: dict[str, dict[str, Any]] = {
     "steady": {"workload": {"kind": "steady"}},
+    "steady split": {"workload": {"kind": "steady"}, "layout": {"kv_layout": "split"}},
     "prefix": {"workload": {"kind": "prefix"}},
     "longctx": {"workload": {"kind": "longctx"}},
     "spec splice": {"workload": {"kind": "spec"}},

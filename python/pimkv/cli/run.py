@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from pimkv.cli.options import (
@@ -12,6 +10,7 @@ from pimkv.cli.options import (
     config_options,
     json_option,
     logging_to_stderr,
+    out_folder,
     progress,
     quiet_option,
     reports_errors,
@@ -27,6 +26,7 @@ from pimkv.cli.options import (
 @quiet_option
 def command(given: Given, backend: str, out: str | None, as_json: bool, quiet: bool) -> None:
     """Run one simulation and print its figures."""
+    folder = out_folder(out)
     config = given.load(backend=backend)
 
     from pimkv.report.tables import run_table
@@ -34,6 +34,6 @@ def command(given: Given, backend: str, out: str | None, as_json: bool, quiet: b
 
     with logging_to_stderr(quiet=quiet), progress(config.allocator.kind, quiet=quiet) as bar:
         result = Simulation(config, backend=backend).run(bar)
-    if out is not None:
-        result.write(Path(out))
+    if folder is not None:
+        result.write(folder)
     click.echo(result.to_json() if as_json else run_table(result))

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use rustc_hash::FxHashSet;
 
 use crate::errors::Result;
-use crate::{IntArray, Ints, bounded, draws};
+use crate::{IntArray, Ints, bounded, draws, heaps};
 
 /// A pool of blocks under one allocation policy.
 #[pyclass(module = "pimkv._pimkv")]
@@ -23,11 +23,13 @@ fn owner(owner: i64) -> Result<Owner> {
 impl Pool {
     /// Makes the policy `kind` over `blocks` free blocks.
     #[new]
-    #[pyo3(signature = (kind, blocks, *, blocks_per_region = 1))]
-    fn new(kind: &str, blocks: i64, blocks_per_region: i64) -> Result<Self> {
+    #[pyo3(signature = (kind, blocks, *, blocks_per_region = 1, region_impl = "indexed"))]
+    fn new(kind: &str, blocks: i64, blocks_per_region: i64, region_impl: &str) -> Result<Self> {
         let blocks = bounded("blocks", blocks, "allowed 1 to 2147483648")?;
         let blocks_per_region = bounded("blocks_per_region", blocks_per_region, "allowed 1 to 4294967295")?;
-        Ok(Self { policy: alloc::policy(kind, alloc::Pool::new(blocks, blocks_per_region))? })
+        let mut pool = alloc::Pool::new(blocks, blocks_per_region);
+        pool.heaps = heaps(region_impl)?;
+        Ok(Self { policy: alloc::policy(kind, pool)? })
     }
 
     /// Hands up to `n` blocks to `owner`, fewer when the pool runs out.

@@ -111,6 +111,8 @@ pub struct Pool {
     pub blocks_per_region: u32,
     /// `pim-aware`: with no wholly free region, a request starts in the tightest one that holds it.
     pub best_fit: bool,
+    /// `pim-aware`: the published structures in place of the index; the ids are the same.
+    pub heaps: bool,
     /// `pim-gather`: what growth may do.
     pub levers: Levers,
 }
@@ -119,9 +121,12 @@ impl Pool {
     /// A pool without options.
     #[must_use]
     pub fn new(blocks: u32, blocks_per_region: u32) -> Self {
-        Self { blocks, blocks_per_region, best_fit: false, levers: Levers::default() }
+        Self { blocks, blocks_per_region, best_fit: false, heaps: false, levers: Levers::default() }
     }
 }
+
+/// The policy that a manager plans relocations for.
+pub(crate) const GATHER: &str = "pim-gather";
 
 type Make = fn(Pool) -> Result<Box<dyn Policy>>;
 
@@ -131,10 +136,15 @@ const POLICIES: &[(&str, Make)] = &[
     ("contiguous", |pool| Ok(Box::new(Contiguous::new(pool.blocks)))),
     ("random", |pool| Ok(Box::new(Random::new(pool.blocks)))),
     ("pim-aware", |pool| {
-        Ok(Box::new(RegionHeaps::planning(pool.blocks, pool.blocks_per_region, pool.best_fit)?))
+        let Pool { blocks, blocks_per_region, best_fit, .. } = pool;
+        if pool.heaps {
+            Ok(Box::new(RegionHeaps::planning(blocks, blocks_per_region, best_fit)?))
+        } else {
+            Ok(Box::new(RegionIndex::planning(blocks, blocks_per_region, best_fit)?))
+        }
     }),
     // By itself it is pim-aware; what it gathers is planned from the manager's tables.
-    ("pim-gather", |pool| Ok(Box::new(RegionIndex::new(pool.blocks, pool.blocks_per_region)?))),
+    (GATHER, |pool| Ok(Box::new(RegionIndex::new(pool.blocks, pool.blocks_per_region)?))),
 ];
 
 /// Makes the policy that users call `kind`.

@@ -89,11 +89,14 @@ class OpLog:
         blocks: int | None = None,
         strict: bool = False,
         repeats: int = 15,
+        region_impl: str = "indexed",
     ) -> tuple[int, int, int, int, _Cuts, _Cuts]: ...
 
 @final
 class Pool:
-    def __new__(cls, kind: str, blocks: int, *, blocks_per_region: int = 1) -> Pool: ...
+    def __new__(
+        cls, kind: str, blocks: int, *, blocks_per_region: int = 1, region_impl: str = "indexed"
+    ) -> Pool: ...
     @property
     def free_blocks(self) -> int: ...
     @property
@@ -115,6 +118,7 @@ class BlockManager:
         block_tokens: int,
         blocks_per_region: int = 1,
         best_fit: bool = False,
+        region_impl: str = "indexed",
         own_first: bool = False,
         relocate_tail: bool = False,
     ) -> BlockManager: ...

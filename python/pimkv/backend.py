@@ -72,7 +72,13 @@ class OpLog(Protocol):
         """The log as a file holds it."""
 
     def replay(
-        self, kind: str, *, blocks: int | None = None, strict: bool = False, repeats: int = 15
+        self,
+        kind: str,
+        *,
+        blocks: int | None = None,
+        strict: bool = False,
+        repeats: int = 15,
+        region_impl: str = "indexed",
     ) -> tuple[int, int, int, int, Cuts, Cuts]:
         """(calls, takes, takes with the recorded id, bookkeeping bytes, mixed batches, cuts by kind)."""
 

@@ -116,7 +116,7 @@ class Simulation:
         """
         started = time.perf_counter()
         config, shape = self.config, geometry(self.config)
-        manager = self._manager(self.pool_blocks)
+        manager = self.block_manager()
         scorer = scorer_of(self._backend, config, shape, self.pool_blocks)
         if self._record:
             manager.record()
@@ -144,13 +144,15 @@ class Simulation:
         }
         return Result(config, summary, watcher.samples, timing, manager.oplog() if self._record else None)
 
-    def _manager(self, blocks: int) -> BlockManager:
+    def block_manager(self) -> BlockManager:
+        """A fresh block manager as the run has it."""
         shape, options = geometry(self.config), self.config.allocator.options
         return self._backend.block_manager(
             self.config.allocator.kind,
-            blocks,
+            self.pool_blocks,
             block_tokens=shape.block_tokens,
             blocks_per_region=shape.blocks_per_region,
+            region_impl=getattr(options, "region_impl", "indexed"),
             best_fit=getattr(options, "plan", "none") == "best-fit",
             own_first=getattr(options, "own_first", False),
             relocate_tail=getattr(options, "relocate_tail", False),

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pimkv.backend import BlockManager, core
+from pimkv.backend import BlockManager, OpLog, core
+from pimkv.bench.batches import batch_calls
 from pimkv.bench.calls import CallTrace, replay_ns
 from pimkv.bench.host import host, spread
 from pimkv.bench.ops import SCHEMA_VERSION, measure
-from pimkv.bench.batches import batch_calls
 from pimkv.bench.twins import replay_twin, replay_vllm
 from pimkv.config import load, merge
-from pimkv.errors import ConfigError
+from pimkv.errors import BrokenInvariant, ConfigError
 from pimkv.result import Result
 from pimkv.simulation import Simulation, requests_of
 from pimkv.workload.table import Requests
@@ -50,6 +50,7 @@ CONTENDERS: tuple[Contender, ...] = (
     PAGED,
     Contender("pim-aware, indexed", "pim-aware", "indexed"),
     Contender("pim-aware, heaps", "pim-aware", "heaps"),
+    Contender("pim-gather", "pim-gather", by_calls=True),
     Contender("contiguous", "contiguous"),
 )
 
@@ -61,6 +62,13 @@ class _Run:
     result: Result
     calls: CallTrace
     fresh: Callable[[], BlockManager]
+
+    @property
+    def log(self) -> OpLog:
+        log = self.result.oplog
+        if log is None:
+            raise BrokenInvariant("the run was to be recorded")
+        return log
 
     @property
     def steps(self) -> int:
@@ -141,19 +149,18 @@ def _workload(tables: dict[str, Any], requests: int, repeats: int) -> dict[str, 
 
 
 def _row(contender: Contender, run: _Run, base: _Run, repeats: int) -> dict[str, Any]:
-    log = run.result.oplog
-    assert_log = measure(log, contender.kind, repeats=repeats, region_impl=contender.region_impl)  # type: ignore[arg-type]
+    got = measure(run.log, contender.kind, repeats=repeats, region_impl=contender.region_impl)
     calls = run.calls_us(repeats)
     return {
         "decode_steps": run.steps,
-        "operations": assert_log["operations"],
-        "operations_per_step": assert_log["operations"] / run.steps,
-        "ids_checked": assert_log["ids_checked"],
-        "policy_us_per_step": assert_log["total_ns"] / run.steps / 1000,
-        "policy_ns": {name: kind["median_ns"] for name, kind in assert_log["kinds"].items()},
+        "operations": got["operations"],
+        "operations_per_step": got["operations"] / run.steps,
+        "ids_checked": got["ids_checked"],
+        "policy_us_per_step": got["total_ns"] / run.steps / 1000,
+        "policy_ns": {name: kind["median_ns"] for name, kind in got["kinds"].items()},
         "calls_us_per_step": statistics.median(calls),
         "calls_us_spread": spread(calls),
-        "bookkeeping_kib": assert_log["bookkeeping_bytes"] / 1024,
+        "bookkeeping_kib": got["bookkeeping_bytes"] / 1024,
         "attention_us_per_step_and_layer": run.attention_us,
         "saved_us_per_step_and_layer": base.attention_us - run.attention_us,
         "layers": run.result.config.model.layers,
@@ -178,13 +185,11 @@ def _twins(requests: int, repeats: int) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     drawn = requests_of(load({"workload": {"requests": requests}}))
     for contender in CONTENDERS:
-        if contender.region_impl == "indexed":
-            # The twin keeps the published structures: its partner is `heaps`.
+        if contender.region_impl == "indexed" or contender.by_calls:
+            # The twin keeps the published structures: its partner is `heaps`. Plans are not in a policy.
             continue
         run = _simulate({}, contender, requests, drawn)
-        log = run.result.oplog
-        if log is None or contender.by_calls:
-            continue
+        log = run.log
         rust = measure(log, contender.kind, repeats=5 * repeats, region_impl=contender.region_impl)
         twin = replay_twin(log, repeats)
         rows[contender.name] = {

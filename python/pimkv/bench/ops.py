@@ -34,7 +34,13 @@ Floats = npt.NDArray[np.float64]
 
 
 def measure(
-    log: OpLog, policy: str, *, blocks: int | None = None, strict: bool | None = None, repeats: int = 15
+    log: OpLog,
+    policy: str,
+    *,
+    blocks: int | None = None,
+    strict: bool | None = None,
+    repeats: int = 15,
+    region_impl: str | None = None,
 ) -> dict[str, Any]:
     """Replays `log` against a policy and says what its operations cost.
 
@@ -43,7 +49,7 @@ def measure(
     """
     strict = policy == log.kind if strict is None else strict
     calls, takes, same, bytes_, mixed, apart = log.replay(
-        policy, blocks=blocks, strict=strict, repeats=repeats
+        policy, blocks=blocks, strict=strict, repeats=repeats, region_impl=region_impl or "indexed"
     )
     tags = backend.core().OpLog.tags()
     net, gross, worst = _nets(mixed)
@@ -52,6 +58,7 @@ def measure(
     total = float(net.sum())
     found: dict[str, Any] = {
         "policy": policy,
+        "region_impl": (region_impl or "indexed") if policy == "pim-aware" else None,
         "recorded_policy": log.kind,
         "blocks": log.blocks,
         "blocks_per_region": log.blocks_per_region,

@@ -75,7 +75,12 @@ def ops(
 @reports_errors
 @click.option("--requests", type=INT, default=1000, show_default=True, metavar="N", help="Requests of a run.")
 @click.option(
-    "--twin-requests", type=INT, default=100, show_default=True, metavar="N", help="Requests of the twins' run."
+    "--twin-requests",
+    type=INT,
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Requests of the twins' run.",
 )
 @click.option("--repeat", type=INT, default=15, show_default=True, metavar="N", help="Repetitions.")
 @json_option

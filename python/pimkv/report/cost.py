@@ -22,7 +22,9 @@ def ops_table(figures: list[dict[str, Any]]) -> str:
             f"  {figure(_millions(f['operations_per_s']), 1)} million operations/s with the replay loop, "
             f"bookkeeping {f['bookkeeping_bytes'] / 1024:,.1f} KiB, {f['repeats']} repetitions",
         ]
-        rows = [("ns per operation", "operations", "mean", "median", "p99", "median, no empty region")]
+        rows: list[tuple[str, ...]] = [
+            ("ns per operation", "operations", "mean", "median", "p99", "median, no empty region")
+        ]
         rows += [_kind(name, kind) for name, kind in (("all", f["all"]), *f["kinds"].items())]
         rows.append(("the loop, subtracted", "", figure(f["loop_ns"], 2), "", "", ""))
         lines += [*aligned(rows), ""]
@@ -62,7 +64,16 @@ def cost_report(table: dict[str, Any]) -> str:
 
 def _workload(rows: dict[str, Any]) -> list[str]:
     cells: list[tuple[str, ...]] = [
-        ("", "ops/step", "policy us/step", "calls us/step", "KiB", "added us/step", "saved us/step", "benefit/cost")
+        (
+            "",
+            "ops/step",
+            "policy us/step",
+            "calls us/step",
+            "KiB",
+            "added us/step",
+            "saved us/step",
+            "benefit/cost",
+        )
     ]
     for name, row in rows.items():
         if "refused" in row:
@@ -113,10 +124,8 @@ def _twins(table: dict[str, Any]) -> list[str]:
             slower = figure(row["times_slower_with_loop"], 0)
             cells.append((name, f"{row['operations']:,}", *(figure(value, 2) for value in ns), slower))
         else:
-            ns = (row["mean_ns"], row["with_loop_ns"])
-            cells.append(
-                (name, f"{row['operations']:,}", "", "", *(figure(value, 2) for value in ns), "")
-            )
+            vllm = (figure(row["mean_ns"], 2), figure(row["with_loop_ns"], 2))
+            cells.append((name, f"{row['operations']:,}", "", "", *vllm, ""))
     return [*aligned(cells), *notes]
 
 

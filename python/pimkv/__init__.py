@@ -34,6 +34,7 @@ _HOMES = {
     "Controller": "pimkv.controller",
     "Result": "pimkv.result",
     "Simulation": "pimkv.simulation",
+    "read_oplog": "pimkv.oplog",
 }
 
 

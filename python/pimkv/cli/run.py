@@ -41,10 +41,8 @@ def command(
     if oplog is not None:
         # Told now rather than when the run is done and would be lost.
         check_folder(oplog)
-    run = Simulation(config, backend=backend, record=oplog is not None)
-
     with logging_to_stderr(quiet=quiet), progress(config.allocator.kind, quiet=quiet) as bar:
-        result = run.run(bar)
+        result = Simulation(config, backend=backend, record=oplog is not None).run(bar)
     if out is not None:
         result.write(Path(out))
     if oplog is not None and result.oplog is not None:

@@ -3,7 +3,8 @@
 //! The mix: sequences that fill the pool up to a few blocks, and at each step one of them, at random, grows by
 //! one block. When less than the given share of the pool is free, a random sequence leaves and starts anew.
 //! `grow` has an empty region or a slot for most claims; `crowded` never has an empty region, so that claims
-//! relocate. With repair, every 8th block grown is followed by one with the default budget of 32 blocks.
+//! relocate. `396 of 1M`: one sequence fills all but 396 of a million regions, so that what differs from `396` is
+//! the number of regions and nothing else. With repair, every 8th block grown is followed by one with the default budget of 32 blocks.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use pimkv_core::SeqId;
@@ -16,6 +17,10 @@ const BUDGET: u32 = 32;
 /// Blocks grown between two repairs: what a batch of 128 sequences with 16-token blocks grows in a step.
 const GROWN_PER_REPAIR: u32 = 8;
 
+/// Name, regions that are filled once and for all, regions with traffic.
+const POOLS: [(&str, u32, u32); 3] =
+    [("396", 0, 396), ("64K blocks", 0, (64 << 10) / BLOCKS_PER_REGION), ("396 of 1M", 999_604, 396)];
+
 /// The traffic over one manager.
 struct Traffic {
     manager: BlockManager,
@@ -27,13 +32,16 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// Runs in until sequences have left and come.
-    fn new(kind: &str, regions: u32, fewest_free: u32, repairs: bool) -> Self {
+    /// `filled` regions out of the way, traffic over `regions`; runs in until sequences have left and come.
+    fn new(kind: &str, filled: u32, regions: u32, fewest_free: u32, repairs: bool) -> Self {
         let blocks = regions * BLOCKS_PER_REGION;
         let levers = Levers { own_first: repairs, relocate_tail: repairs };
-        let pool = Pool { levers, ..Pool::new(blocks, BLOCKS_PER_REGION) };
+        let pool = Pool { levers, ..Pool::new(blocks + filled * BLOCKS_PER_REGION, BLOCKS_PER_REGION) };
         // One token a block: each token grown is a block.
-        let manager = BlockManager::with_pool(kind, pool, 1).expect("whole regions");
+        let mut manager = BlockManager::with_pool(kind, pool, 1).expect("whole regions");
+        if filled > 0 {
+            manager.admit(SeqId(u32::MAX), u64::from(filled * BLOCKS_PER_REGION)).expect("a new sequence");
+        }
         let sequences = (blocks / 40).max(4);
         let mut traffic = Self { manager, sequences, fewest_free, repairs: repairs.then_some(0), state: 1 };
         for seq in 0..sequences {
@@ -86,15 +94,15 @@ fn growth(c: &mut Criterion) {
     for (name, share) in [("grow", 5), ("crowded", 100)] {
         let mut group = c.benchmark_group(name);
         group.throughput(Throughput::Elements(1));
-        for (pool, regions) in [("396r", 396), ("64K", (64 << 10) / BLOCKS_PER_REGION), ("1Mr", 1_000_000)] {
+        for (pool, filled, regions) in POOLS {
             for (kind, levers) in [("pim-aware", false), ("pim-gather", false), ("pim-gather", true)] {
-                if kind == "pim-aware" && name == "crowded" && regions > 100_000 {
+                if kind == "pim-aware" && name == "crowded" && filled > 0 {
                     // The published scan of all regions takes milliseconds there.
                     continue;
                 }
                 let label = if levers { "pim-gather+repair" } else { kind };
                 let fewest = regions * BLOCKS_PER_REGION / share;
-                let mut traffic = Traffic::new(kind, regions, fewest, levers);
+                let mut traffic = Traffic::new(kind, filled, regions, fewest, levers);
                 group.bench_function(BenchmarkId::new(label, pool), |b| b.iter(|| traffic.step()));
             }
         }

@@ -50,7 +50,7 @@ def test_help_lists_every_command_and_imports_none_of_the_heavy_modules() -> Non
     for choices in (
         "published|realistic",
         "merged-token|merged-block|split|published-split",
-        "paged|contiguous|random|pim-aware",
+        "paged|contiguous|random|pim-aware|pim-gather",
     ):
         assert f"[{choices}]" in told
 
@@ -468,3 +468,23 @@ def test_no_such_folder_is_a_message(tmp_path: Path) -> None:
     file.write_text("")
     assert "--out" in refused(pimkv("run", "--requests", "5", "--out", str(file / "x")))
     assert file.read_text() == ""
+
+
+def test_the_ablation_of_gather_shows_every_lever() -> None:
+    small = ("--requests", "30", "--headroom", "0.4", "--admission", "vllm", "--max-batch", "16")
+    table = pimkv("compare", "--ablation", "gather", *small, "--quiet")
+    assert table.exit_code == 0, table.stderr
+    for lever in ("own region first", "relocation in growth", "repair, budget 32", "reserve 64"):
+        assert lever in table.output
+    runs = json.loads(pimkv("compare", "--ablation", "gather", *small, "--quiet", "--json").output)["runs"]
+    kinds = {run["lever"]: run["config"]["allocator"]["kind"] for run in runs}
+    assert kinds["paged"] == "paged" and kinds["no lever"] == kinds["pim-gather"] == "pim-gather"
+    shares = {run["lever"]: run["copy_share"] for run in runs}
+    assert shares["own region first"] == 0 < shares["pim-gather"] < 0.05
+
+
+@pytest.mark.parametrize("arguments", [("--ablation", "x"), ("--ablation", "gather", "--allocator", "paged")])
+def test_a_wrong_ablation_is_a_bad_request(arguments: tuple[str, ...]) -> None:
+    refused = pimkv("compare", *arguments)
+    assert refused.exit_code == 2
+    assert "--ablation" in refused.stderr

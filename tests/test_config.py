@@ -179,7 +179,7 @@ def test_allocator_options_are_those_of_the_kind(kind: str, expected: type[Alloc
 def test_options_of_an_unknown_allocator_are_not_judged() -> None:
     line = only({"allocator": {"kind": "pim_aware", "options": {"scratch": 1}}})
     assert line == (
-        'allocator.kind = "pim_aware": unknown; choose from paged, contiguous, random, pim-aware; did you mean "pim-aware"?'
+        'allocator.kind = "pim_aware": unknown; choose from paged, contiguous, random, pim-aware, pim-gather; did you mean "pim-aware"?'
     )
 
 
@@ -533,8 +533,8 @@ def test_mistakes_of_a_timing_file_come_in_the_same_report(tmp_path: Path) -> No
         "controller": {"presets": path, "timing": "mine", "queue": 0},
     }
     assert str(refuse(data)).split("\n") == [
-        f"timing.mine.nRCD = 0: is too small; must be an integer from 1 to 1073741824 (in {path})",
-        f'timing.mine.nRPP = 3: unknown key (in {path}); did you mean "nRP"?',
+        f'timing.mine.nRCD = 0: is too small; must be an integer from 1 to 1073741824 (in "{path}")',
+        f'timing.mine.nRPP = 3: unknown key (in "{path}"); did you mean "nRP"?',
         "seed = -1: is too small; must be an integer from 0 to 4294967295",
         "layout.stacks = 3: does not divide the 8 KV heads of a shard; choose from 1, 2, 4, 8",
         "controller.queue = 0: is too small; must be an integer from 1 to 64",

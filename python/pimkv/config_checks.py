@@ -137,7 +137,8 @@ def _check_controller(config: Config, report: Report) -> None:
         known = timing_presets(config)
     except ConfigError as error:
         for problem in error.problems:
-            inside = "" if problem.field == controller.presets else f" (in {controller.presets})"
+            named = problem.field in {controller.presets, show(controller.presets)}
+            inside = "" if named else f" (in {show(controller.presets)})"
             report.add(problem.field, problem.value, problem.message + inside, problem.hint)
         return
     field = "controller.timing" if controller.timing is not None else "dram.timing"

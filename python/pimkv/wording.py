@@ -82,7 +82,7 @@ def kind_of(value: object) -> str:
 
 
 def nearest(name: object, choices: Iterable[str]) -> str | None:
-    """The choice that `name` most likely stands for: a near spelling, else one that begins or contains it."""
+    """The choice that `name` most likely stands for: a near spelling, else one that contains it or is closest."""
     if not isinstance(name, str) or not name.strip():
         return None
     wanted = name.strip().lower().replace("_", "-")
@@ -92,7 +92,13 @@ def nearest(name: object, choices: Iterable[str]) -> str | None:
         return spelled[close[0]]
     if len(wanted) < 3:
         return None
-    return next((choice for key, choice in spelled.items() if wanted in key), None)
+    held = next((choice for key, choice in spelled.items() if wanted in key), None)
+    if held is None:
+        # Far off, but a family name such as "hbm9" still points somewhere.
+        held = next(
+            (spelled[key] for key in difflib.get_close_matches(wanted, spelled, n=1, cutoff=0.45)), None
+        )
+    return held
 
 
 def nearest_power_of_two(value: int, low: int, high: int) -> int:

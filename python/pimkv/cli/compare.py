@@ -32,6 +32,11 @@ DEFAULT_ALLOCATORS = "paged,pim-aware"
     metavar="NAME[,NAME…]",
     help=f"What to compare, the first one is the base of the ratios.  [default: {DEFAULT_ALLOCATORS}]",
 )
+@click.option(
+    "--ablation",
+    metavar="NAME",
+    help="Instead of allocators compare what the levers of one are worth.  [gather]",
+)
 @backend_option
 @click.option("--out", metavar="DIR", help="Write one run folder per allocator here.")
 @json_option
@@ -39,6 +44,7 @@ DEFAULT_ALLOCATORS = "paged,pim-aware"
 def command(
     given: Given,
     allocators: tuple[str, ...],
+    ablation: str | None,
     backend: str,
     out: str | None,
     as_json: bool,
@@ -53,6 +59,11 @@ def command(
     from pimkv.report.tables import compare_json, compare_table
     from pimkv.simulation import Simulation, requests_of
 
+    if ablation is not None:
+        if out is not None or allocators:
+            raise ConfigError(f"ablation = {ablation}: goes without --allocator and --out (--ablation)")
+        click.echo(_ablation(given, ablation, backend=backend, as_json=as_json, quiet=quiet))
+        return
     names = [name.strip() for part in allocators or (DEFAULT_ALLOCATORS,) for name in part.split(",")]
     if len(set(names)) < len(names):
         raise ConfigError(f"allocators = {','.join(names)}: each at most once (--allocators)")
@@ -93,3 +104,24 @@ def command(
         for name, result in zip(names, results, strict=True):
             result.write(Path(out) / name)
     click.echo((compare_json if as_json else compare_table)(results, one_query, realistic))
+
+
+def _ablation(given: Given, name: str, *, backend: str, as_json: bool, quiet: bool) -> str:
+    """The table, or the JSON, of one run per lever."""
+    from pimkv.errors import ConfigError
+    from pimkv.report.ablation import GATHER, ablation_json, ablation_table
+    from pimkv.simulation import Simulation, requests_of
+
+    if name != "gather":
+        raise ConfigError(f"ablation = {name}: unknown; must be gather (--ablation)")
+    configs = [
+        given.for_allocator(kind).load({"allocator": {"options": dict(options)}}, backend=backend)
+        for kind, options in GATHER.values()
+    ]
+    results = []
+    with logging_to_stderr(quiet=quiet):
+        requests = requests_of(configs[0])
+        for label, config in zip(GATHER, configs, strict=True):
+            with progress(label.strip(), quiet=quiet) as bar:
+                results.append(Simulation(config, backend=backend, requests=requests).run(bar))
+    return (ablation_json if as_json else ablation_table)(list(GATHER), results)

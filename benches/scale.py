@@ -2,7 +2,8 @@
 
 python benches/scale.py [--quick] prints one JSON object: ns per take and give of the stated mix (80 % full, one
 block at a time) on pools of 4 K to 16 M blocks with 64 to 65,536 sequences, the worst-case growth on the same
-pools, and the same replay on one and on several threads at once (one pool each, the GIL released).
+pools, and the same replay on one thread, on a thread per core and on a process per core (one pool each, the GIL
+released).
 No DRAM stands behind these pools.
 """
 
@@ -10,10 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 from pimkv.backend import core
@@ -43,28 +45,36 @@ def point(log: Any, policy: str, impl: str | None, repeats: int) -> dict[str, An
     } | kinds
 
 
-def threads(repeats: int) -> dict[str, Any]:
-    """Seconds of the same replay on one thread, and on as many as there are cores, one pool each."""
-    log = core().OpLog.mix(64 << 10, 8, 64, 500_000)
+def once(_: int = 0) -> None:
+    """One replay, on a pool of its own."""
+    core().OpLog.mix(64 << 10, 8, 64, 500_000).replay("pim-aware", repeats=3)
 
-    def once(_: int = 0) -> None:
-        log.replay("pim-aware", repeats=3)
 
+def contention(repeats: int) -> dict[str, Any]:
+    """Seconds of the same work on one thread, on a thread per core, and on a process per core.
+
+    Threads that get in each other's way take longer than processes, whatever else the machine does.
+    """
     count = os.cpu_count() or 1
-    alone, together = [], []
-    with ThreadPoolExecutor(count) as executor:
+    alone, threads, processes = [], [], []
+    context = multiprocessing.get_context("spawn")
+    with ThreadPoolExecutor(count) as in_threads, ProcessPoolExecutor(count, context) as in_processes:
+        list(in_processes.map(once, range(count)))
         for _ in range(repeats):
-            started = time.perf_counter()
-            once()
-            alone.append(time.perf_counter() - started)
-            started = time.perf_counter()
-            list(executor.map(once, range(count)))
-            together.append(time.perf_counter() - started)
+            for seconds, run in (
+                (alone, once),
+                (threads, lambda: list(in_threads.map(once, range(count)))),
+                (processes, lambda: list(in_processes.map(once, range(count)))),
+            ):
+                started = time.perf_counter()
+                run()
+                seconds.append(time.perf_counter() - started)
     return {
-        "threads": count,
-        "one_thread_s": spread(alone),
-        "all_threads_s": spread(together),
-        "scaling": count * statistics.median(alone) / statistics.median(together),
+        "workers": count,
+        "alone_s": spread(alone),
+        "threads_s": spread(threads),
+        "processes_s": spread(processes),
+        "threads_over_processes": statistics.median(threads) / statistics.median(processes),
     }
 
 
@@ -72,9 +82,10 @@ def main() -> None:
     """Prints the curve."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="pools up to 64 K blocks only")
+    parser.add_argument("--contention", action="store_true", help="no curve, only threads against processes")
     parser.add_argument("--repeat", type=int, default=5, help="repetitions of each point")
     args = parser.parse_args()
-    pools = POOLS[:2] if args.quick else POOLS
+    pools = () if args.contention else POOLS[:2] if args.quick else POOLS
     mixes, worst = [], []
     for blocks in pools:
         for sequences in SEQUENCES:
@@ -88,7 +99,7 @@ def main() -> None:
             # The heaps' scan of two million regions takes milliseconds for each block.
             if impl != "heaps" or blocks <= 64 << 10:
                 worst.append(point(log, policy, impl, args.repeat))
-    result = {"host": host(), "mix": mixes, "worst_case_growth": worst, "threads": threads(args.repeat)}
+    result = {"host": host(), "mix": mixes, "worst_case_growth": worst, "contention": contention(args.repeat)}
     print(json.dumps(result, indent=2))
 
 

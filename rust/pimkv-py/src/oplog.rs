@@ -84,20 +84,32 @@ impl OpLog {
 
     /// `sequences` sequences on a pool around 80 % full, one block at a time.
     #[staticmethod]
-    fn mix(blocks: i64, blocks_per_region: i64, sequences: i64, steps: i64) -> Result<Self> {
-        made(oplog::mix, (blocks, blocks_per_region), ("sequences", sequences), ("steps", steps))
+    fn mix(py: Python<'_>, blocks: i64, blocks_per_region: i64, sequences: i64, steps: i64) -> Result<Self> {
+        made(py, oplog::mix, (blocks, blocks_per_region), ("sequences", sequences), ("steps", steps))
     }
 
     /// The worst case of growing: a full pool without an empty region.
     #[staticmethod]
-    fn growing(blocks: i64, blocks_per_region: i64, sequences: i64, rounds: i64) -> Result<Self> {
-        made(oplog::growing, (blocks, blocks_per_region), ("sequences", sequences), ("rounds", rounds))
+    fn growing(
+        py: Python<'_>,
+        blocks: i64,
+        blocks_per_region: i64,
+        sequences: i64,
+        rounds: i64,
+    ) -> Result<Self> {
+        made(py, oplog::growing, (blocks, blocks_per_region), ("sequences", sequences), ("rounds", rounds))
     }
 
     /// The worst case of admitting requests of `request` blocks.
     #[staticmethod]
-    fn admitting(blocks: i64, blocks_per_region: i64, request: i64, rounds: i64) -> Result<Self> {
-        made(oplog::admitting, (blocks, blocks_per_region), ("request", request), ("rounds", rounds))
+    fn admitting(
+        py: Python<'_>,
+        blocks: i64,
+        blocks_per_region: i64,
+        request: i64,
+        rounds: i64,
+    ) -> Result<Self> {
+        made(py, oplog::admitting, (blocks, blocks_per_region), ("request", request), ("rounds", rounds))
     }
 
     /// Code and name of every operation.
@@ -185,6 +197,7 @@ impl OpLog {
 
 /// A made-up log: its maker, (blocks, blocks per region), and two more numbers with their names.
 fn made(
+    py: Python<'_>,
     maker: fn(u32, u32, u32, usize) -> pimkv_core::Result<Scenario>,
     (blocks, blocks_per_region): (i64, i64),
     (name, number): (&'static str, i64),
@@ -194,5 +207,5 @@ fn made(
     let per_region = bounded("blocks_per_region", blocks_per_region, "allowed 1 to 4294967295")?;
     let number = bounded(name, number, "allowed 1 to 4294967295")?;
     let length = bounded(length_name, length, "allowed 0 and up")?;
-    Ok(OpLog::made(maker(blocks, per_region, number, length)?))
+    Ok(OpLog::made(py.detach(|| maker(blocks, per_region, number, length))?))
 }

@@ -436,7 +436,7 @@ def test_a_model_that_cannot_run_yet_is_refused_with_its_reason(monkeypatch: pyt
             "model.window = 0: a sliding window needs both model.window and model.window_layers above 0",
         ),
         (
-            {"model": {"preset": "gemma-2-9b", "layers": 20}},
+            {"model": {"preset": "gemma-2-9b", "layers": 20, "window_layers": 21}},
             "model.window_layers = 21: more than model.layers = 20",
         ),
         (
@@ -772,3 +772,34 @@ def test_any_shape_gives_whole_bursts_in_whole_regions_or_a_report(data: dict[st
         for base, stride, part, block, of_unit in reads:
             assert 0 < part <= stride and block == tensor and of_unit == unit.bytes
             assert base % sizes.burst_bytes == stride % sizes.burst_bytes == part % sizes.burst_bytes == 0
+
+
+def test_a_number_of_layers_keeps_the_share_of_sliding_ones() -> None:
+    models = [load({"model": {"preset": "gemma-3-12b", "layers": layers}}).model for layers in (48, 24, 1)]
+    assert [(m.layers, m.window_layers) for m in models] == [(48, 40), (24, 20), (1, 1)]
+
+
+def test_another_experiment_takes_its_defaults_along() -> None:
+    resolved = load({"seed": 4}).model_dump()
+    other = load(merge(resolved, {"experiment": "realistic"}))
+    assert (other.layout.kv_layout, other.scheduler.admission, other.traffic.writes) == (
+        "split",
+        "vllm",
+        True,
+    )
+    assert other.seed == 4
+    # What differs from the old defaults was somebody's choice, and stays.
+    chosen = load({"layout": {"kv_layout": "merged-block"}}).model_dump()
+    assert load(merge(chosen, {"experiment": "realistic"})).layout.kv_layout == "merged-block"
+    back = load(merge(other.model_dump(), {"experiment": "published"}))
+    assert (back.layout.kv_layout, back.scheduler.admission, back.traffic.writes) == (
+        "merged-token",
+        "oracle",
+        False,
+    )
+
+
+def test_a_trace_stands_in_for_a_workload() -> None:
+    line = only({"workload": {"kind": "prefix", "trace": "t.csv"}})
+    assert line.startswith('workload.kind = "prefix": the requests of workload.trace')
+    assert load({"workload": {"kind": "spec", "trace": "t.csv"}}).workload.kind == "spec"

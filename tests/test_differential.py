@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pimkv import _pimkv, reference
 from pimkv.errors import DoubleFree, ForeignBlock, PimkvError
 
-KINDS = ["paged", "pim-aware", "contiguous", "random"]
+KINDS = ["paged", "pim-aware", "contiguous", "random", "pim-gather"]
 REFUSED = "refused"
 TIMING = {
     "rcd": 19, "rp": 19, "ras": 45, "rc": 63, "rtp": 8, "ccd_ab": 6, "refi": 5070, "rfc": 456, "max_postponed": 8,

@@ -127,6 +127,16 @@ class Model(PresetSection):
     window: Annotated[int, Field(ge=0, le=2**31, description="tokens that a sliding-window layer sees")] = 0
     window_layers: Annotated[int, Field(ge=0, le=65536, description="layers with a sliding window")] = 0
 
+    @classmethod
+    def resolved(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """A number of layers of one's own keeps the preset's share of sliding ones, rounded up."""
+        values = super().resolved(given)
+        preset = super().resolved({"preset": given.get("preset", cls.model_fields["preset"].default)})
+        layers, sliding = given.get("layers"), preset.get("window_layers", 0)
+        if sliding and "window_layers" not in given and type(layers) is int and 0 < layers <= 65536:
+            values = {**values, "window_layers": -(-layers * sliding // preset["layers"])}
+        return values
+
     @property
     def bytes_per_token(self) -> int:
         """Bytes of K and V (or of their latent) that one layer keeps per token, all heads."""
@@ -454,10 +464,12 @@ def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, An
     """`base` with `overrides` laid over it, table by table; neither is changed.
 
     An override that names a preset drops the values of `base` that only repeat its old preset, so that a
-    resolved config can change its DRAM or model; values of `base` that differ from its preset stay.
-    A table over something that is no table leaves the latter, for `load` to refuse.
+    resolved config can change its DRAM or model; values of `base` that differ from its preset stay. So does
+    one that names another experiment with the defaults of the old one. A table over something that is no table leaves the latter, for `load` to refuse.
     """
     merged = copy.deepcopy(dict(base))
+    if overrides.get("experiment") not in {None, merged.get("experiment", "published")}:
+        _forget_experiment(merged)
     for section in (Model, Dram):
         ours, theirs = merged.get(section.kind), overrides.get(section.kind)
         if isinstance(ours, dict) and isinstance(theirs, Mapping) and "preset" in theirs:
@@ -466,6 +478,20 @@ def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, An
                 key: value for key, value in ours.items() if not _repeats(old, key, value)
             }
     return _overlay(merged, overrides)
+
+
+def _forget_experiment(tables: dict[str, Any]) -> None:
+    """Drop what only repeats the defaults that experiments change."""
+    plain = Config().model_dump()
+    old = EXPERIMENTS.get(str(tables.get("experiment", "published")), {})
+    for fields in EXPERIMENTS.values():
+        for section, values in fields.items():
+            table = tables.get(section)
+            defaults = {**plain[section], **old.get(section, {})}
+            if isinstance(table, dict):
+                for key in values:
+                    if key in table and _repeats(defaults, key, table[key]):
+                        del table[key]
 
 
 def _repeats(preset: Mapping[str, Any], key: str, value: object) -> bool:

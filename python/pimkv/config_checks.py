@@ -111,6 +111,7 @@ def _check_all(config: Config, report: Report) -> None:
     _check_window(config, report)
     _check_pool(config, report)
     _check_admission(config, report)
+    _check_trace(config, report)
     _check_controller(config, report)
 
 
@@ -122,6 +123,13 @@ def _check_admission(config: Config, report: Report) -> None:
             "is not defined for the contiguous allocator, which reserves the final length; choose oracle"
         )
         report.add(field, "vllm", message)
+
+
+def _check_trace(config: Config, report: Report) -> None:
+    kind, trace = config.workload.kind, config.workload.trace
+    if trace is not None and report.sure("workload.kind", "workload.trace") and kind in {"prefix", "longctx"}:
+        message = f"the requests of workload.trace = {show(trace)} stand in its place; leave one out"
+        report.add("workload.kind", kind, message)
 
 
 def _check_controller(config: Config, report: Report) -> None:

@@ -6,6 +6,7 @@ timing preset, `tCK_ps`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -21,6 +22,7 @@ from pimkv.wording import choose_from, config_error, did_you_mean, nearest
 MAX_CHANNELS = 256
 """The most channels of one run."""
 
+_LOG = logging.getLogger("pimkv.controller")
 FEEDS = ("paired", "per-pch")
 """What a trace command stands for; see `Controller`."""
 
@@ -171,7 +173,10 @@ class Controller:
         figures: tuple[int, int, int, int, int, int]
         figures, columns = self._inner.run(row_ids, of_row, count, bool(log))
         limit = self.timing.max_postponed
-        return ControllerRun(*figures, limit, None if columns is None else CommandLog(*columns))
+        run = ControllerRun(*figures, limit, None if columns is None else CommandLog(*columns))
+        for warning in run.warnings:
+            _LOG.warning("%s", warning)
+        return run
 
 
 def _columns(rows: Any) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:

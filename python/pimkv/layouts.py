@@ -59,7 +59,8 @@ def _figures(config: Config, backend: str) -> dict[str, Any]:
     device = metrics.device_of(config, shape)
     passes = [metrics.of_pass(counts, device) for counts in scorer.pass_totals()]
     totals = metrics.Totals(*scorer.totals(), *scorer.timed_totals(), *scorer.limit_totals())
-    exact = metrics.exact(totals, device, timing_of(config).tCK_ps)
+    timing = timing_of(config)
+    exact = metrics.exact(totals, device, timing.tCK_ps, timing.nCCDAB)
     return {
         "passes": passes_of(config),
         "m1": [p["m1"] for p in passes],

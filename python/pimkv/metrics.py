@@ -86,11 +86,14 @@ class Totals:
     limit_cycles: int
 
 
-def exact(totals: Totals, device: Device, tck_ps: int) -> dict[str, float | int | None]:
+def exact(
+    totals: Totals, device: Device, tck_ps: int, ccd_ab: int, repeat: int = 1
+) -> dict[str, float | int | None]:
     """The aggregate over all scored steps and sequences: total bytes / total time, not a mean of samples.
 
     `m3_gbps` is the published formula on the totals, `controller_gbps` the cycle-exact controller with
-    refresh charged; counts are summed over all channels. None where nothing was scored.
+    refresh charged, `controller_ideal_gbps` full commands to open rows every `ccd_ab` clocks, each issued
+    `repeat` times; counts are summed over all channels. None where nothing was scored.
     """
     t = totals
     moved = t.bursts * device.burst_bytes
@@ -111,6 +114,11 @@ def exact(totals: Totals, device: Device, tck_ps: int) -> dict[str, float | int 
         "controller_gbps": controller(t.cycles + t.refresh_cycles),
         "controller_gbps_no_refresh": controller(t.cycles),
         "controller_limit_gbps_no_refresh": controller(t.limit_cycles),
+        "controller_ideal_gbps": device.channels
+        * device.banks
+        * device.burst_bytes
+        * 1000
+        / (ccd_ab * tck_ps * repeat),
         "controller_cycles": t.cycles + t.refresh_cycles,
         "row_visits": t.visits,
         "commands": t.commands,

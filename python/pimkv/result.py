@@ -16,7 +16,7 @@ import numpy as np
 
 from pimkv import metrics
 from pimkv.backend import OpLog
-from pimkv.config import Config, dumps_toml
+from pimkv.config import Config, dumps_toml, passes_of, refreshes, timing_of
 from pimkv.errors import ConfigError
 
 SCHEMA_VERSION = 1
@@ -93,7 +93,8 @@ class Result:
         """The result without the timing: what goes into files."""
         return {
             "schema_version": SCHEMA_VERSION,
-            "config": self.config.model_dump(mode="json"),
+            "config": resolved(self.config),
+            "controller_timing": timing_of(self.config).model_dump(mode="json", exclude={"note"}),
             "versions": {"pimkv": version("pimkv"), "numpy": version("numpy")},
             "summary": self.summary,
         }
@@ -111,6 +112,20 @@ class Result:
             write_file(folder / "samples.csv", self.samples.to_csv())
         except OSError as error:
             raise ConfigError(f"out = {str(folder)!r}: {error.strerror} (--out)") from error
+
+
+def resolved(config: Config) -> dict[str, Any]:
+    """The config with what was left out filled in: what ran, and a config that runs the same again."""
+    tables: dict[str, Any] = config.model_dump(mode="json")
+    tables["workload"] |= {"requests": config.workload.request_limit, "arrival_rate": config.workload.rate}
+    tables["layout"]["passes"] = passes_of(config)
+    heads = config.model.query_heads // config.model.kv_heads
+    tables["controller"] |= {
+        "timing": config.controller.timing or config.dram.timing,
+        "refresh": refreshes(config),
+        "queries_per_command": config.controller.queries_per_command or heads,
+    }
+    return tables
 
 
 def cell(value: float) -> float | str:

@@ -263,7 +263,8 @@ def _value_problem(cls: type[Section], name: str, value: object, reason: str) ->
     choices = cls.choices(name)
     if choices:
         wrong = "unknown" if isinstance(value, str) else f"is {kind_of(value)}"
-        hint = did_you_mean(nearest(value, choices))
+        # One of a short list: the nearest is named however far it is.
+        hint = did_you_mean(nearest(value, choices, least=0.01))
         if known := cls.why_not(name, value):
             wrong, hint = known, ""
         message = f"{wrong}; {choose_from(choices)}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pimkv import metrics
 from pimkv.backend import Scorer
-from pimkv.config import Config, Geometry, refreshes, timing_of
+from pimkv.config import Config, Geometry, command_repeat, refreshes, timing_of
 from pimkv.metrics import device_of
 from pimkv.observing import Observer
 
@@ -82,7 +82,10 @@ def summarise(
 def exact_of(config: Config, shape: Geometry, scorer: Scorer) -> dict[str, Any]:
     """The exact aggregate of one kind of layer."""
     totals = metrics.Totals(*scorer.totals(), *scorer.timed_totals(), *scorer.limit_totals())
-    return metrics.exact(totals, device_of(config, shape), timing_of(config).tCK_ps)
+    timing = timing_of(config)
+    return metrics.exact(
+        totals, device_of(config, shape), timing.tCK_ps, timing.nCCDAB, command_repeat(config)
+    )
 
 
 def _model(

@@ -81,8 +81,11 @@ def kind_of(value: object) -> str:
     return f"of type {type(value).__name__}"
 
 
-def nearest(name: object, choices: Iterable[str]) -> str | None:
-    """The choice that `name` most likely stands for: a near spelling, else one that contains it or is closest."""
+def nearest(name: object, choices: Iterable[str], *, least: float = 0.45) -> str | None:
+    """The choice that `name` most likely stands for: a near spelling, else one that contains it or is closest.
+
+    `least` is how alike the closest one must be, 0 to 1.
+    """
     if not isinstance(name, str) or not name.strip():
         return None
     wanted = name.strip().lower().replace("_", "-")
@@ -90,13 +93,13 @@ def nearest(name: object, choices: Iterable[str]) -> str | None:
     close = difflib.get_close_matches(wanted, spelled, n=1, cutoff=0.6)
     if close:
         return spelled[close[0]]
-    if len(wanted) < 3:
+    if len(wanted) < 3 and least > 0.1:
         return None
     held = next((choice for key, choice in spelled.items() if wanted in key), None)
     if held is None:
         # Far off, but a family name such as "hbm9" still points somewhere.
         held = next(
-            (spelled[key] for key in difflib.get_close_matches(wanted, spelled, n=1, cutoff=0.45)), None
+            (spelled[key] for key in difflib.get_close_matches(wanted, spelled, n=1, cutoff=least)), None
         )
     return held
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from pimkv.cli.options import (
@@ -12,6 +10,7 @@ from pimkv.cli.options import (
     config_options,
     json_option,
     logging_to_stderr,
+    out_folder,
     progress,
     quiet_option,
     reports_errors,
@@ -64,6 +63,7 @@ def command(
             raise ConfigError(f"ablation = {ablation}: goes without --allocator and --out (--ablation)")
         click.echo(_ablation(given, ablation, backend=backend, as_json=as_json, quiet=quiet))
         return
+    folder = out_folder(out)
     names = [name.strip() for part in allocators or (DEFAULT_ALLOCATORS,) for name in part.split(",")]
     if len(set(names)) < len(names):
         raise ConfigError(f"allocators = {','.join(names)}: each at most once (--allocators)")
@@ -95,14 +95,14 @@ def command(
         if "experiment" not in given.tables:
             for name in names:
                 try:
-                    config = given.for_allocator(name).load({"experiment": "realistic"}, backend=backend)
+                    config = given.under("realistic").for_allocator(name).load(backend=backend)
                     realistic.append(Simulation(config, backend=backend, requests=requests).run())
                 except ConfigError as error:
                     # An allocator that the experiment is not defined for has its place in the other table.
                     click.echo(f"pimkv compare: without the realistic {name}: {error}", err=True)
-    if out is not None:
+    if folder is not None:
         for name, result in zip(names, results, strict=True):
-            result.write(Path(out) / name)
+            result.write(folder / name)
     click.echo((compare_json if as_json else compare_table)(results, one_query, realistic))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -45,7 +47,8 @@ class OnOff(_ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """True, False, or the text as it came."""
-        return {"on": True, "true": True, "off": False, "false": False}.get(value, value)
+        known = {"on": True, "true": True, "off": False, "false": False}
+        return known.get(value.lower(), value) if isinstance(value, str) else value
 
 
 ON_OFF = OnOff()
@@ -76,6 +79,10 @@ class ConfigOption(click.Option):
         choices = " | ".join(
             c for c in get_args(type(section).model_fields[name].annotation) if isinstance(c, str)
         )
+        if isinstance(default, bool):
+            default = "on" if default else "off"
+        if self.field.startswith(("model.", "workload.requests", "workload.arrival_rate")):
+            default = None  # the text says what stands in
         facts = [choices] * bool(choices) + [f"default: {default}"] * (default is not None)
         return record[0], "  ".join([record[1], *(f"[{fact}]" for fact in facts)])
 
@@ -86,18 +93,18 @@ FLAGS: tuple[tuple[str, str, click.ParamType[Any], str], ...] = (
     ("--workload", "workload.kind", TEXT, "What requests arrive."),
     ("--trace", "workload.trace", TEXT, "Requests from a CSV or JSONL file (.gz too) instead."),
     ("--step-ms", "workload.step_ms", NUMBER, "Milliseconds of a trace's time per decode step."),
-    ("--requests", "workload.requests", INT, "Number of requests; of a trace the first so many, default all."),
-    ("--arrival-rate", "workload.arrival_rate", NUMBER, "Requests per decode step, drawn."),
+    ("--requests", "workload.requests", INT, "Number of requests; of a trace the first so many.  [default: 1000, or all of a trace]"),
+    ("--arrival-rate", "workload.arrival_rate", NUMBER, "Requests per decode step, drawn.  [default: 0.25, longctx 0.2, or a trace's own times]"),
     ("--seed", "seed", INT, "Seed of all random draws."),
     ("--allocator", "allocator.kind", TEXT, "Allocation policy."),
     ("--dram", "dram.preset", TEXT, "DRAM preset (pimkv presets dram)."),
     ("--addrmap", "layout.addrmap", TEXT, 'Address map preset, or a map such as "row:14 col:4 bg:2 ba:2 ch:5 col:1".'),
-    ("--model", "model.preset", TEXT, "Model preset (pimkv presets model)."),
+    ("--model", "model.preset", TEXT, "Model preset (pimkv presets model).  [default: llama-gqa-8kv]"),
     ("--kv-layout", "layout.kv_layout", TEXT, "How K and V lie in a block."),
     ("--passes", "layout.passes", INT, "Sweeps over the cache per step; default what the layout needs."),
     ("--traversal", "layout.traversal", TEXT, "Order in which a sequence's blocks are read."),
     ("--stacks", "layout.stacks", INT, "Split KV heads over this many stacks."),
-    ("--layers", "model.layers", INT, "Layers of the model; default the preset's."),
+    ("--layers", "model.layers", INT, "Layers of the model.  [default: the preset's]"),
     ("--writes", "traffic.writes", ON_OFF, "Charge writes and copies over the pins."),
     ("--kv-shards", "layout.kv_shards", INT, "Split KV heads over this many groups of channels."),
     ("--block-tokens", "layout.block_tokens", INT, "Tokens per block; 0 takes one region's worth."),
@@ -185,7 +192,15 @@ class Given:
         except ConfigError as error:
             problems += error.problems
         tables = functools.reduce(merge, overrides, self.tables)
+        workload = tables.get("workload")
+        trace = workload.get("trace") if isinstance(workload, dict) else None
+        if isinstance(trace, str) and trace and not Path(trace).exists():
+            problems.append(Problem("workload.trace", trace, "there is no such file", flag="--trace"))
         return load(tables, sources={field: flag for flag, field, *_ in FLAGS}, problems=problems)
+
+    def under(self, experiment: str) -> Given:
+        """The same under another experiment's defaults; whatever was given stays as given."""
+        return Given({**self.tables, "experiment": experiment}, self.problems)
 
     def for_allocator(self, kind: str) -> Given:
         """The same with another allocator, which gets those options that it knows."""
@@ -243,8 +258,23 @@ def reports_errors(function: Callable[..., Any]) -> Callable[..., Any]:
         except PimkvError as error:
             click.echo(f"{_program()}: the run failed: {error}", err=True)
             raise click.exceptions.Exit(1) from None
+        except OSError as error:
+            # A reader that went away is click's to handle; a full disk behind stdout is told.
+            if error.errno == errno.EPIPE:
+                raise
+            click.echo(f"{_program()}: cannot write: {error.strerror}", err=True)
+            raise click.exceptions.Exit(1) from None
 
     return command
+
+
+def out_folder(out: str | None) -> Path | None:
+    """Where --out points; `ConfigError` for an empty name, which would be the current folder."""
+    if out is None:
+        return None
+    if not out.strip():
+        raise ConfigError(f"out = {out!r}: is empty; must name a folder (--out)")
+    return Path(out)
 
 
 def _program() -> str:

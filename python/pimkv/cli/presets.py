@@ -9,7 +9,7 @@ from pimkv.cli.options import json_option, reports_errors
 
 @click.command("presets")
 @reports_errors
-@click.argument("kind", required=False, metavar="[dram|model|addrmap|schema]")
+@click.argument("kind", required=False, metavar="[dram|model|addrmap|timing|schema]")
 @json_option
 def command(kind: str | None, as_json: bool) -> None:
     """List the presets of one kind, or of all; `schema` prints the config's JSON Schema."""

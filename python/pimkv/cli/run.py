@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from pimkv.cli.options import (
@@ -12,6 +10,7 @@ from pimkv.cli.options import (
     config_options,
     json_option,
     logging_to_stderr,
+    out_folder,
     progress,
     quiet_option,
     reports_errors,
@@ -32,6 +31,7 @@ def command(
     given: Given, backend: str, out: str | None, oplog: str | None, as_json: bool, quiet: bool
 ) -> None:
     """Run one simulation and print its figures."""
+    folder = out_folder(out)
     config = given.load(backend=backend)
 
     from pimkv.oplog import check_folder, write_oplog
@@ -43,8 +43,8 @@ def command(
         check_folder(oplog)
     with logging_to_stderr(quiet=quiet), progress(config.allocator.kind, quiet=quiet) as bar:
         result = Simulation(config, backend=backend, record=oplog is not None).run(bar)
-    if out is not None:
-        result.write(Path(out))
+    if folder is not None:
+        result.write(folder)
     if oplog is not None and result.oplog is not None:
         write_oplog(oplog, result.oplog)
     click.echo(result.to_json() if as_json else run_table(result))

@@ -40,13 +40,55 @@ def size(bytes_: int) -> str:
 
 
 def scene(config: Config, summary: dict[str, Any]) -> str:
-    """One line that says what was run."""
+    """What was run, in two lines."""
     source = config.workload.trace or config.workload.kind
+    passes = "1 pass" if passes_of(config) == 1 else f"{passes_of(config)} passes"
     return (
         f"{source}, {summary['completed'] + summary['dropped']} requests, seed {config.seed}: "
         f"{config.model.preset} on {config.dram.preset} ({config.layout.addrmap}), "
-        f"{geometry(config).block_tokens}-token blocks"
+        f"{geometry(config).block_tokens}-token blocks\n"
+        f"{config.experiment} experiment: {config.layout.kv_layout}, {passes}, "
+        f"{config.scheduler.admission} admission, writes {'charged' if config.traffic.writes else 'not charged'}"
     )
+
+
+def details(config: Config, summary: dict[str, Any]) -> list[Row]:
+    """Figures beside the reads of one layer: units, all layers and stacks, sliding windows, row-batch, the pins."""
+    model, unit = summary["model"], summary["unit"]
+    words = unit_words({"unit": unit["kind"], "unit_blocks": unit["blocks"], "unit_regions": unit["regions"],
+                        "waste": unit["waste"]})  # fmt: skip
+    held = f"{size(model['pool_bytes_per_stack'])} of {size(model['stack_bytes'])}"
+    if model["pool_bytes_per_stack"] > model["stack_bytes"]:
+        held += ": MORE THAN THE STACK HOLDS"
+    rows: list[Row] = [
+        ("blocks lie in units", words),
+        (f"{model['layers']} layers, {model['stacks']} stack{'s' if model['stacks'] > 1 else ''}",
+         f"{size(model['bytes_per_token'])} per token, {size(model['read_bytes'])} read in "
+         f"{figure(model['read_time_ns'] / 1e9, 3)} s"),
+        ("  read, GB/s (per stack)", f"{plain(model['read_gbps'])} ({plain(model['read_gbps_per_stack'])})"),
+        ("  pool of the full layers per stack", held),
+    ]  # fmt: skip
+    if len(summary["passes"]) > 1:
+        for name, one in zip(("K", "V"), summary["passes"], strict=True):
+            rows.append((f"{name} pass", f"M1 {figure(one['m1'], 4)}, M2 {figure(one['m2'], 4)}"))
+    if (window := summary["sliding"]) is not None:
+        rows.append((f"{window['layers']} layers slide over {window['window']:,} tokens",
+                     f"M1 {figure(window['m1'], 4)}, M3 {plain(window['m3_gbps'])}, "
+                     f"controller {plain(window['controller_gbps'])} GB/s"))  # fmt: skip
+    if (batch := summary["row_batch"]) is not None:
+        rows.append(
+            (
+                "row-batch bound",
+                f"M3 {plain(batch['m3_gbps'])} GB/s with {size(batch['query_bytes'])} of queries",
+            )
+        )
+    if (t := summary["traffic"]) is not None:
+        for name in ("write", "copy"):
+            opened = f", {t['write_activations']:,} rows opened" if name == "write" else ""
+            rows.append((f"{name}, over the pins",
+                         f"{size(t[f'{name}_bytes'])}{opened}, {figure(t[f'{name}_time_ns'] / 1e6, 3)} ms, "
+                         f"{100 * t[f'{name}_share']:.2f} % of the step"))  # fmt: skip
+    return rows
 
 
 def ideal(config: Config) -> float:
@@ -74,6 +116,7 @@ def run_table(result: Result) -> str:
         ),
         ("  of the placement limit", "", share(exact["m3_gbps"], exact["m3_limit_gbps"])),
         ("controller, GB/s", "", figure(exact["controller_gbps"], 1)),
+        ("  of its ideal", "", share(exact["controller_gbps"], exact["controller_ideal_gbps"])),
         ("  without refresh", "", figure(exact["controller_gbps_no_refresh"], 1)),
         (
             "  of the placement limit",
@@ -95,6 +138,7 @@ def run_table(result: Result) -> str:
     ]
     lines = [f"{result.config.allocator.kind}: {scene(result.config, s)}", "", *aligned(rows), ""]
     lines += aligned([(a, f"{b:,}", f"   {c}", f"{d:,}") for a, b, c, d in counts])
+    lines += ["", *aligned(details(result.config, s), left=2)]
     return "\n".join([*lines, "", *LEGEND])
 
 
@@ -176,9 +220,8 @@ def compare_table(
         lines += [*aligned(traffic_rows([*results, *realistic])), ""]
     lines += [*LEGEND, ""]
     if realistic:
-        config = realistic[0].config
-        how = f"{config.layout.kv_layout}, {passes_of(config)} passes, {config.scheduler.admission} admission"
-        lines += [f"realistic: {how}", "", *aligned(headline(realistic)), "", "published:", ""]
+        lines += ["realistic:", *scene(realistic[0].config, realistic[0].summary).splitlines()[1:], ""]
+        lines += [*aligned(headline(realistic)), "", f"{results[0].config.experiment}:", ""]
     return "\n".join([*lines, *aligned(rows)])
 
 
@@ -211,9 +254,9 @@ def headline(results: Sequence[Result]) -> list[Row]:
     """The table of figures: published estimator, exact aggregate by the formula, and on the controller."""
     base = results[0].summary
     rows: list[Row] = [
-        ("", "published", *[""] * 4, "exact", *[""] * 5, "controller", *[""] * 2),
+        ("", "published", *[""] * 4, "exact", *[""] * 5, "controller", *[""] * 3),
         ("allocator", "M1", "M2", "M3 GB/s", "gain", "spread", "M1", "M2", "M3 GB/s", "gain", "of ideal",
-         "of limit", "GB/s", "gain", "of limit"),
+         "of limit", "GB/s", "gain", "of ideal", "of limit"),
     ]  # fmt: skip
     for result in results:
         p, e, where = (result.summary[k] for k in ("published", "exact", "placement"))
@@ -224,6 +267,7 @@ def headline(results: Sequence[Result]) -> list[Row]:
             figure(e["m1"], 4), figure(e["m2"], 4), plain(e["m3_gbps"]), gain(e, base["exact"], "m3_gbps"),
             percent(e["m3_gbps"], result.config), share(e["m3_gbps"], e["m3_limit_gbps"]),
             plain(e["controller_gbps"]), gain(e, base["exact"], "controller_gbps"),
+            share(e["controller_gbps"], e["controller_ideal_gbps"]),
             share(e["controller_gbps_no_refresh"], e["controller_limit_gbps_no_refresh"]),
         ))  # fmt: skip
     return rows

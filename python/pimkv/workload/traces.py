@@ -89,7 +89,7 @@ def read_trace(
 
     Raises:
         TraceError: a file that cannot be read, is of no known format, holds a malformed line or no usable
-            request, or fewer than `requests`. The message names file, line, column and value.
+            request. The message names file, line, column and value.
         InvalidArgument: `step_ms`, `requests`, `arrival_rate` or `seed` out of range.
     """
     step = exact_step(step_ms)
@@ -100,11 +100,10 @@ def read_trace(
     trace = _load(os.fspath(path))
     usable = len(trace.prompt)
     if requests is not None and requests > usable:
-        raise TraceError(
-            f"requests = {requests}: the trace has {usable} usable request{'s' if usable > 1 else ''}; "
-            f"allowed 1 to {usable}"
+        _LOG.warning(
+            "%s: asked for %d requests, the trace has %d usable: all of them run", path, requests, usable
         )
-    n = usable if requests is None else requests
+    n = usable if requests is None else min(requests, usable)
 
     ticks, per_second = common_ticks(trace.times, trace.places)
     order = sorted(range(usable), key=ticks.__getitem__)[:n] if ticks else list(range(n))

@@ -35,9 +35,17 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"min": min(values), "median": statistics.median(values), "max": max(values)}
 
 
-def timed(allocator: str, requests: int, backend: str) -> tuple[float, float, dict[str, object]]:
+def timed(
+    allocator: str, requests: int, backend: str, kv_layout: str = "merged-token"
+) -> tuple[float, float, dict[str, object]]:
     """Seconds of a whole run (workload, scheduling, allocation, scoring), of its scoring, and the summary."""
-    config = load({"workload": {"requests": requests}, "allocator": {"kind": allocator}})
+    config = load(
+        {
+            "workload": {"requests": requests},
+            "allocator": {"kind": allocator},
+            "layout": {"kv_layout": kv_layout},
+        }
+    )
     started = time.perf_counter()
     result = Simulation(config, backend=backend).run()
     return time.perf_counter() - started, result.timing["scoring_s"], result.summary
@@ -54,6 +62,9 @@ def main() -> None:
         name: spread([timed(name, 1000, "rust")[0] for _ in range(args.repeat)])
         for name in ("paged", "pim-aware")
     }
+    headline["pim-aware, split"] = spread(
+        [timed("pim-aware", 1000, "rust", "split")[0] for _ in range(args.repeat)]
+    )
     # The two backends take turns, so that a drift of the machine's speed touches both.
     rust, reference = [], []
     for _ in range(2):

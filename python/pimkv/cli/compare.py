@@ -115,8 +115,7 @@ def _ablation(given: Given, name: str, *, backend: str, as_json: bool, quiet: bo
     if name != "gather":
         raise ConfigError(f"ablation = {name}: unknown; must be gather (--ablation)")
     configs = [
-        given.for_allocator(kind).load({"allocator": {"options": dict(options)}}, backend=backend)
-        for kind, options in GATHER.values()
+        given.for_allocator(kind).load(dict(tables), backend=backend) for kind, tables in GATHER.values()
     ]
     results = []
     with logging_to_stderr(quiet=quiet):

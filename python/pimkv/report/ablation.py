@@ -11,26 +11,36 @@ from pimkv.result import SCHEMA_VERSION, Result, dumps
 
 OFF: Mapping[str, object] = {"own_first": False, "relocate_tail": False, "repair": 0, "reserve": 0}
 
+ROWS: Mapping[str, object] = {"layout": {"traversal": "row"}}
+
+
+def _with(**options: object) -> dict[str, object]:
+    return {"allocator": {"options": options}}
+
+
 GATHER: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "paged": ("paged", {}),
     "pim-aware": ("pim-aware", {}),
-    "no lever": ("pim-gather", OFF),
-    "own region first": ("pim-gather", {**OFF, "own_first": True}),
-    "relocation in growth": ("pim-gather", {**OFF, "relocate_tail": True}),
-    "own + relocation": ("pim-gather", {**OFF, "own_first": True, "relocate_tail": True}),
-    "repair, budget 4": ("pim-gather", {**OFF, "repair": 4}),
-    "repair, budget 32": ("pim-gather", {**OFF, "repair": 32}),
-    "reserve 64": ("pim-gather", {**OFF, "reserve": 64}),
+    "no lever": ("pim-gather", _with(**OFF)),
+    "own region first": ("pim-gather", _with(**{**OFF, "own_first": True})),
+    "relocation in growth": ("pim-gather", _with(**{**OFF, "relocate_tail": True})),
+    "own + relocation": ("pim-gather", _with(**{**OFF, "own_first": True, "relocate_tail": True})),
+    "repair, budget 4": ("pim-gather", _with(**{**OFF, "repair": 4})),
+    "repair, budget 32": ("pim-gather", _with(**{**OFF, "repair": 32})),
+    "reserve 64": ("pim-gather", _with(**{**OFF, "reserve": 64})),
+    "row order": ("pim-gather", {**_with(**OFF), **ROWS}),
+    "own + row order": ("pim-gather", {**_with(**{**OFF, "own_first": True}), **ROWS}),
     "pim-gather": ("pim-gather", {}),
-    "  budget 4": ("pim-gather", {"repair": 4}),
-    "  budget 8": ("pim-gather", {"repair": 8}),
-    "  budget 16": ("pim-gather", {"repair": 16}),
-    "  budget 64": ("pim-gather", {"repair": 64}),
-    "  without own region first": ("pim-gather", {"own_first": False}),
-    "  without relocation": ("pim-gather", {"relocate_tail": False}),
-    "  with reserve 64": ("pim-gather", {"reserve": 64}),
+    "  budget 4": ("pim-gather", _with(repair=4)),
+    "  budget 8": ("pim-gather", _with(repair=8)),
+    "  budget 16": ("pim-gather", _with(repair=16)),
+    "  budget 64": ("pim-gather", _with(repair=64)),
+    "  without own region first": ("pim-gather", _with(own_first=False)),
+    "  without relocation": ("pim-gather", _with(relocate_tail=False)),
+    "  with reserve 64": ("pim-gather", _with(reserve=64)),
+    "  in row order": ("pim-gather", ROWS),
 }
-"""Label -> allocator and its options, those left out at their defaults."""
+"""Label -> allocator and what differs from the defaults, as tables of a config."""
 
 
 def copy_share(summary: Mapping[str, Any]) -> float | None:

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use pimkv_core::alloc::{self, Policy};
-use pimkv_core::manager::{BlockManager, Placement};
+use pimkv_core::manager::{Adopt, BlockManager, Placement, Round};
 use pimkv_core::{BlockId, Error, Owner, SeqId};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -302,4 +302,18 @@ fn a_manager_that_cannot_be_is_refused() {
     ] {
         assert!(BlockManager::new(kind, blocks, block_tokens, blocks_per_region).is_err());
     }
+}
+
+#[test]
+fn a_spliced_round_whose_draws_were_not_fed_is_refused_and_undone() -> Result<(), Error> {
+    let mut manager = BlockManager::new("random", 8, 4, 1)?;
+    manager.feed(&[0])?;
+    assert!(manager.admit(SeqId(0), 2)?);
+    let round = Round { width: 2, depth: 3, adopt: Adopt::Splice, separate: false };
+    for pick in [0, 1] {
+        assert!(manager.speculate(&[SeqId(0)], &[1], &[pick], &round, 0).is_err());
+        assert_eq!((manager.live_blocks(), manager.table(SeqId(0))?.tokens()), (1, 2));
+        manager.check()?;
+    }
+    Ok(())
 }

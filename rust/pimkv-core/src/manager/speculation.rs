@@ -156,11 +156,14 @@ impl BlockManager {
                 for _ in 0..round.width {
                     let mut branch = Vec::new();
                     for _ in 0..per_branch {
-                        branch.extend(if round.separate {
+                        let taken = if round.separate {
                             self.take(Owner::SCRATCH)
                         } else {
                             self.claim(seq, Purpose::Branch)?
-                        });
+                        };
+                        // Enough are free: only a draw that was not fed can be missing, and undoes the call.
+                        let Some(block) = taken else { return Ok(None) };
+                        branch.push(block);
                     }
                     branches.push(branch);
                 }

@@ -171,7 +171,7 @@ impl BlockManager {
             return Err(Error::invalid("block_tokens", block_tokens, "allowed 1 and up"));
         }
         let policy = alloc::policy(kind, pool)?;
-        let gathers = kind == alloc::GATHER;
+        let gathers = policy.index().is_some();
         Ok(Self {
             gather: gathers.then(|| Box::new(Gather::new(pool.levers, pool.blocks, pool.blocks_per_region))),
             policy: Picker::new(policy),

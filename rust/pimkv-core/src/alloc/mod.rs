@@ -9,6 +9,7 @@ mod lifo;
 mod random;
 mod region_heaps;
 mod region_index;
+mod region_indexed;
 
 use fixedbitset::FixedBitSet;
 
@@ -21,6 +22,7 @@ pub use lifo::Lifo;
 pub use random::Random;
 pub use region_heaps::RegionHeaps;
 pub use region_index::RegionIndex;
+pub use region_indexed::RegionIndexed;
 
 /// What a block manager asks of an allocator.
 pub trait Policy: Send + Sync {
@@ -125,9 +127,6 @@ impl Pool {
     }
 }
 
-/// The policy that a manager plans relocations for.
-pub(crate) const GATHER: &str = "pim-gather";
-
 type Make = fn(Pool) -> Result<Box<dyn Policy>>;
 
 /// Every policy under the name that users select it by.
@@ -140,11 +139,11 @@ const POLICIES: &[(&str, Make)] = &[
         if pool.heaps {
             Ok(Box::new(RegionHeaps::planning(blocks, blocks_per_region, best_fit)?))
         } else {
-            Ok(Box::new(RegionIndex::planning(blocks, blocks_per_region, best_fit)?))
+            Ok(Box::new(RegionIndexed::planning(blocks, blocks_per_region, best_fit)?))
         }
     }),
     // By itself it is pim-aware; what it gathers is planned from the manager's tables.
-    (GATHER, |pool| Ok(Box::new(RegionIndex::new(pool.blocks, pool.blocks_per_region)?))),
+    ("pim-gather", |pool| Ok(Box::new(RegionIndex::new(pool.blocks, pool.blocks_per_region)?))),
 ];
 
 /// Makes the policy that users call `kind`.

@@ -6,7 +6,7 @@
 
 mod min_sets;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use self::min_sets::MinSets;
 use super::Policy;
@@ -34,18 +34,11 @@ pub struct RegionIndex {
     occupied: MinSets,
     current: FxHashMap<Owner, RegionId>,
     free: u32,
-    best_fit: bool,
 }
 
 impl RegionIndex {
     /// A pool of `blocks` free blocks, a whole number of regions.
     pub fn new(blocks: u32, blocks_per_region: u32) -> Result<Self> {
-        Self::planning(blocks, blocks_per_region, false)
-    }
-
-    /// The same; with `best_fit`, an owner that asks for several blocks while no region is wholly free
-    /// starts in the region with the fewest free ids that still hold them (the published negative result).
-    pub fn planning(blocks: u32, blocks_per_region: u32, best_fit: bool) -> Result<Self> {
         if blocks_per_region == 0 || !blocks.is_multiple_of(blocks_per_region) {
             return Err(Error::invalid(
                 "blocks",
@@ -73,7 +66,6 @@ impl RegionIndex {
             occupied,
             current: FxHashMap::default(),
             free: blocks,
-            best_fit,
         })
     }
 
@@ -143,7 +135,7 @@ impl RegionIndex {
     }
 
     /// Regions with exactly so many free ids, ascending.
-    fn in_list(&self, room: u32) -> impl Iterator<Item = RegionId> {
+    pub(super) fn in_list(&self, room: u32) -> impl Iterator<Item = RegionId> {
         let mut from = 0;
         std::iter::from_fn(move || {
             let region = self.rooms.next(room, from)?;
@@ -167,7 +159,7 @@ impl RegionIndex {
         })
     }
 
-    fn lowest_free(&self, region: RegionId) -> Option<BlockId> {
+    pub(super) fn lowest_free(&self, region: RegionId) -> Option<BlockId> {
         self.free_ids(region).next()
     }
 
@@ -189,13 +181,13 @@ impl RegionIndex {
         (region as usize * self.words + slot as usize / 64, 1 << (slot % 64))
     }
 
-    fn is_free(&self, block: BlockId) -> bool {
+    pub(super) fn is_free(&self, block: BlockId) -> bool {
         let (word, bit) = self.word_of(block);
         self.free_ids[word] & bit != 0
     }
 
     /// Marks a free id taken, or a taken one free.
-    fn flip(&mut self, block: BlockId) {
+    pub(super) fn flip(&mut self, block: BlockId) {
         let region = self.region(block);
         let (word, bit) = self.word_in(region, block);
         self.free_ids[word] ^= bit;
@@ -264,52 +256,6 @@ impl Policy for RegionIndex {
 
     fn forget(&mut self, owner: Owner) {
         self.current.remove(&owner);
-    }
-
-    fn plan(&mut self, owner: Owner, blocks: u64) {
-        if !self.best_fit || self.lowest_empty().is_some() {
-            return;
-        }
-        let fits = u32::try_from(blocks).ok().and_then(|n| self.tightest(n).next());
-        if let Some(region) = fits {
-            self.current.insert(owner, region);
-        }
-    }
-
-    fn compact(&mut self, most_used: u32) -> Result<Vec<(BlockId, BlockId)>> {
-        let size = self.blocks_per_region;
-        // Least used first: the victims stand in that order in the lists, all that are not wholly free.
-        let least = size.saturating_sub(most_used);
-        let mut victims: Vec<_> = self.roomiest(least).filter(|&r| self.room(r) < size).collect();
-        if least == 0 {
-            victims.extend(self.in_list(0));
-        }
-        let mut moves = Vec::new();
-        let mut received = FxHashSet::default();
-        for victim in victims {
-            if received.contains(&victim) {
-                continue;
-            }
-            let first = victim.0 * size;
-            let taken: Vec<_> = (first..first + size).map(BlockId).filter(|&b| !self.is_free(b)).collect();
-            for block in taken {
-                // The fullest region with room, so that as few as possible stay in part.
-                let Some(target) = self.tightest(1).find(|&r| r != victim) else {
-                    return Ok(moves);
-                };
-                if self.room(target) == size {
-                    return Ok(moves);
-                }
-                received.insert(target);
-                let Some(slot) = self.lowest_free(target) else {
-                    return Err(Error::BrokenInvariant(format!("region {target} has no free id")));
-                };
-                self.flip(slot);
-                self.flip(block);
-                moves.push((block, slot));
-            }
-        }
-        Ok(moves)
     }
 
     fn index(&self) -> Option<&RegionIndex> {

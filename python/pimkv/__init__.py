@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pimkv._pimkv import AddressMap, BlockManager, Pool, Scorer
     from pimkv.config import Config
     from pimkv.controller import Controller
+    from pimkv.oplog import read_oplog
     from pimkv.result import Result
     from pimkv.simulation import Simulation
 
@@ -25,6 +26,7 @@ __all__ = [
     "Scorer",
     "Simulation",
     "__version__",
+    "read_oplog",
 ]
 
 _HOMES = {
@@ -32,6 +34,7 @@ _HOMES = {
     "Controller": "pimkv.controller",
     "Result": "pimkv.result",
     "Simulation": "pimkv.simulation",
+    "read_oplog": "pimkv.oplog",
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,56 @@ class AddressMap(Protocol):
         """(channel, flat bank, row, column) -> burst numbers, the inverse of `decode`."""
 
 
+Times = npt.NDArray[np.int64]
+Cuts = tuple[Ints, Ints, Ints, Times, Times]
+"""Per cut: operations, tag, worst state or not; times of policy and empty loop, one row per repetition."""
+
+
+class OpLog(Protocol):
+    """What a block manager asked of its policy (Rust only: it is there to time Rust)."""
+
+    @property
+    def kind(self) -> str:
+        """The policy that was recorded."""
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of its pool."""
+
+    @property
+    def blocks_per_region(self) -> int:
+        """Blocks that share one row index."""
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens per block."""
+
+    @property
+    def best_fit(self) -> bool:
+        """Whether the policy planned by best fit."""
+
+    @property
+    def warm_up(self) -> int:
+        """Records that only make the state that is measured."""
+
+    def __len__(self) -> int:
+        """Number of records."""
+
+    def to_bytes(self) -> bytes:
+        """The log as a file holds it."""
+
+    def replay(
+        self,
+        kind: str,
+        *,
+        blocks: int | None = None,
+        strict: bool = False,
+        repeats: int = 15,
+        region_impl: str = "indexed",
+    ) -> tuple[int, int, int, int, Cuts, Cuts]:
+        """(calls, takes, takes with the recorded id, bookkeeping bytes, mixed batches, cuts by kind)."""
+
+
 class BlockManager(Protocol):
     """Block tables, reference counts and one allocation policy."""
 
@@ -51,6 +101,12 @@ class BlockManager(Protocol):
     @property
     def cow_copies(self) -> int:
         """Blocks copied on write so far."""
+
+    def record(self) -> None:
+        """Records from here on what the policy is asked (Rust only)."""
+
+    def oplog(self) -> OpLog | None:
+        """What has been recorded so far."""
 
     def admit(
         self,
@@ -171,3 +227,8 @@ def choose(name: str) -> Backend:
         raise config_error([Problem("backend", name, choose_from(NAMES), flag="--backend")])
     module = core() if name == "rust" else import_module("pimkv.reference")
     return Backend(name, module.AddressMap, module.BlockManager, module.Scorer, module.Controller)
+
+
+def twin_policy(kind: str, blocks: int, blocks_per_region: int) -> Any:
+    """The Python twin of a policy by itself: take(owner), give(block), forget(owner), reserve, plan, feed."""
+    return import_module("pimkv.reference.policies").make_policy(kind, blocks, blocks_per_region)

@@ -269,6 +269,10 @@ class PimAwareOptions(AllocatorOptions):
             description="after each step empty the regions filled up to this share, block by block; 0: never",
         ),
     ] = 0.0
+    region_impl: Annotated[
+        Literal["indexed", "heaps"],
+        Field(description="structures behind the same ids: an index by free count, or the published heaps"),
+    ] = "indexed"
 
 
 class PimGatherOptions(AllocatorOptions):

@@ -36,6 +36,10 @@ class TraceError(PimkvError, ValueError):
     """A request trace that cannot be read; the message names file, line and value."""
 
 
+class LogError(PimkvError, ValueError):
+    """An operation log that is damaged, foreign or not to be replayed; the message names the offset in it."""
+
+
 class InvalidArgument(PimkvError, ValueError):
     """An argument outside its range; the message names the argument, its value and the range."""
 

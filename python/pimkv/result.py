@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pimkv import metrics
+from pimkv.backend import OpLog
 from pimkv.config import Config, dumps_toml, passes_of, refreshes, timing_of
 from pimkv.errors import ConfigError
 
@@ -85,6 +86,8 @@ class Result:
     summary: dict[str, Any]
     samples: Samples
     timing: dict[str, Any]
+    # What the policy was asked, if that was to be recorded.
+    oplog: OpLog | None = None
 
     def report(self) -> dict[str, Any]:
         """The result without the timing: what goes into files."""
@@ -135,11 +138,11 @@ def dumps(value: object) -> str:
     return json.dumps(value, indent=2, allow_nan=False)
 
 
-def write_file(path: Path, text: str) -> None:
+def write_file(path: Path, content: str | bytes) -> None:
     """Writes a whole file or none of it: a reader never sees half."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(text, encoding="utf-8", newline="\n")
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

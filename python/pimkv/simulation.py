@@ -12,12 +12,13 @@ from pimkv import sliding, speculation
 from pimkv.backend import Backend, BlockManager, Ints, Scorer, choose
 from pimkv.config import Config, Geometry, command_repeat, explicit_map, geometry, refreshes, timing_of
 from pimkv.drawing import DrawingManager
-from pimkv.errors import ConfigError
+from pimkv.errors import ConfigError, Problem
 from pimkv.observing import Observer, OnStep
 from pimkv.result import Result
 from pimkv.scheduler import Rules, Scheduler
 from pimkv.sliding import Sliding
 from pimkv.summary import summarise
+from pimkv.wording import config_error
 from pimkv.workload import synthetic, traces
 from pimkv.workload.table import Requests
 
@@ -80,7 +81,9 @@ class Simulation:
     """One run of a config on a backend. All that can be refused is refused here, before anything runs.
 
     `requests` stands in for the config's own workload, so that runs to be compared read a trace once.
-    `check_every_step` verifies conservation of blocks after each decode step (slow; for tests).
+    `check_every_step` verifies conservation of blocks after each decode step (slow; for tests). `record`
+    keeps a log of what the policy is asked (`Result.oplog`). `through` may put something between the
+    scheduler and the block manager, to watch or time its calls.
     Raises `ConfigError` or `TraceError` for what cannot be run as asked.
     """
 
@@ -91,12 +94,19 @@ class Simulation:
         backend: str = "rust",
         requests: Requests | None = None,
         check_every_step: bool = False,
+        record: bool = False,
+        through: Callable[[BlockManager], BlockManager] | None = None,
     ) -> None:
+        if record and backend == "reference":
+            what = "only the Rust core records operations; leave out --oplog or --backend"
+            raise config_error([Problem("backend", backend, what, flag="--backend")])
         self.config = config
         self.requests = requests_of(config) if requests is None else requests
         self.pool_blocks = pool_blocks(config, self.requests)
         self._backend = choose(backend)
         self._check = check_every_step
+        self._record = record
+        self._through = through
 
     def run(self, progress: Progress | None = None, on_step: OnStep | None = None) -> Result:
         """Runs to the end. `progress(done, total)` hears of finished requests now and then.
@@ -106,11 +116,13 @@ class Simulation:
         """
         started = time.perf_counter()
         config, shape = self.config, geometry(self.config)
-        manager = self._manager(self.pool_blocks)
+        manager = self.block_manager()
         scorer = scorer_of(self._backend, config, shape, self.pool_blocks)
-        operated = manager
+        if self._record:
+            manager.record()
+        operated = manager if self._through is None else self._through(manager)
         if config.allocator.options.draws:
-            drawing = DrawingManager(manager, block_tokens=shape.block_tokens, seed=config.seed)
+            drawing = DrawingManager(operated, block_tokens=shape.block_tokens, seed=config.seed)
             operated = cast(BlockManager, drawing)
         rounds = _rounds(config, operated, shape)
         scheduler = Scheduler(self.requests, operated, self._rules(shape), rounds)
@@ -130,15 +142,17 @@ class Simulation:
             "scoring_s": watcher.scoring_s,
             "backend": self._backend.name,
         }
-        return Result(config, summary, watcher.samples, timing)
+        return Result(config, summary, watcher.samples, timing, manager.oplog() if self._record else None)
 
-    def _manager(self, blocks: int) -> BlockManager:
+    def block_manager(self) -> BlockManager:
+        """A fresh block manager as the run has it."""
         shape, options = geometry(self.config), self.config.allocator.options
         return self._backend.block_manager(
             self.config.allocator.kind,
-            blocks,
+            self.pool_blocks,
             block_tokens=shape.block_tokens,
             blocks_per_region=shape.blocks_per_region,
+            region_impl=getattr(options, "region_impl", "indexed"),
             best_fit=getattr(options, "plan", "none") == "best-fit",
             own_first=getattr(options, "own_first", False),
             relocate_tail=getattr(options, "relocate_tail", False),

@@ -7,6 +7,7 @@ from importlib import import_module
 import click
 
 COMMANDS = {
+    "bench": "Time allocator operations: of a recorded log, or the published cost table.",
     "compare": "Run one workload under several allocators and print one table with ratios.",
     "derive": "Print region size and blocks per region of a model on a DRAM.",
     "export": "Write block tables as traces that AttAcc's simulator or Ramulator 2 reads.",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pimkv.errors import ConfigError, InvalidArgument, PimkvError, Problem, TraceError
+from pimkv.errors import ConfigError, InvalidArgument, LogError, PimkvError, Problem, TraceError
 
 if TYPE_CHECKING:
     from pimkv.config import Config
@@ -250,7 +250,7 @@ def reports_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     def command(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except (ConfigError, TraceError, InvalidArgument) as error:
+        except (ConfigError, TraceError, LogError, InvalidArgument) as error:
             mistakes = str(error).splitlines()
             head = f"{_program()}: " + (f"{len(mistakes)} mistakes\n  " if len(mistakes) > 1 else "")
             click.echo(head + "\n  ".join(mistakes), err=True)

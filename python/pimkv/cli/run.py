@@ -22,18 +22,29 @@ from pimkv.cli.options import (
 @config_options()
 @backend_option
 @click.option("--out", metavar="DIR", help="Write config.toml, summary.json and samples.csv here.")
+@click.option(
+    "--oplog", metavar="FILE", help="Record what the allocator is asked here (pimkv bench ops --log FILE)."
+)
 @json_option
 @quiet_option
-def command(given: Given, backend: str, out: str | None, as_json: bool, quiet: bool) -> None:
+def command(
+    given: Given, backend: str, out: str | None, oplog: str | None, as_json: bool, quiet: bool
+) -> None:
     """Run one simulation and print its figures."""
     folder = out_folder(out)
     config = given.load(backend=backend)
 
+    from pimkv.oplog import check_folder, write_oplog
     from pimkv.report.tables import run_table
     from pimkv.simulation import Simulation
 
+    if oplog is not None:
+        # Told now rather than when the run is done and would be lost.
+        check_folder(oplog)
     with logging_to_stderr(quiet=quiet), progress(config.allocator.kind, quiet=quiet) as bar:
-        result = Simulation(config, backend=backend).run(bar)
+        result = Simulation(config, backend=backend, record=oplog is not None).run(bar)
     if folder is not None:
         result.write(folder)
+    if oplog is not None and result.oplog is not None:
+        write_oplog(oplog, result.oplog)
     click.echo(result.to_json() if as_json else run_table(result))

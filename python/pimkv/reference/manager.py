@@ -15,7 +15,14 @@ import numpy as np
 from pimkv.errors import BrokenInvariant, DuplicateSequence, ForeignBlock, InvalidArgument, UnknownSequence
 from pimkv.reference.arguments import INT64_MAX, Ints, integer, vector
 from pimkv.reference.gather import BRANCH, COPY, TABLE, Gather, Move
-from pimkv.reference.policies import Contiguous, PimAware, PimGather, make_policy, undone_on_error
+from pimkv.reference.policies import (
+    Contiguous,
+    PimAware,
+    PimGather,
+    check_region_impl,
+    make_policy,
+    undone_on_error,
+)
 
 MAX_SEQUENCE = 2**32 - 1
 PREFIX_OWNER = 2**40  # prefix key k takes its blocks as owner 2**40 + k
@@ -64,9 +71,11 @@ class BlockManager:
         block_tokens: int,
         blocks_per_region: int = 1,
         best_fit: bool = False,
+        region_impl: str = "indexed",
         own_first: bool = False,
         relocate_tail: bool = False,
     ) -> None:
+        check_region_impl(region_impl)
         self._policy = make_policy(kind, blocks, blocks_per_region)
         if isinstance(self._policy, PimAware):
             self._policy.best_fit = best_fit

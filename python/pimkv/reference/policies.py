@@ -369,6 +369,12 @@ POLICIES: dict[str, type[Policy]] = {
 }
 
 
+def check_region_impl(name: str) -> None:
+    """InvalidArgument for an unknown one. The twin keeps the published heaps under either: the ids are the same."""
+    if name not in ("indexed", "heaps"):
+        raise InvalidArgument(f"region_impl = {name!r}: must be indexed or heaps")
+
+
 def make_policy(kind: str, blocks: int, blocks_per_region: int) -> Policy:
     """A fresh policy of that kind with all blocks free; InvalidArgument for an unknown kind or a bad size."""
     if kind not in POLICIES:
@@ -399,7 +405,10 @@ class Pool:
     region, of which `blocks` must be a multiple for `pim-aware`. A failed call changes nothing.
     """
 
-    def __init__(self, kind: str, blocks: int, *, blocks_per_region: int = 1) -> None:
+    def __init__(
+        self, kind: str, blocks: int, *, blocks_per_region: int = 1, region_impl: str = "indexed"
+    ) -> None:
+        check_region_impl(region_impl)
         self._policy = make_policy(kind, blocks, blocks_per_region)
 
     def take(self, owner: int, n: int) -> Ints:

@@ -33,6 +33,14 @@ pub enum Error {
         /// What it may be.
         allowed: String,
     },
+    /// An operation log that is damaged, foreign or not to be replayed here.
+    #[error("operation log, offset {offset}: {what}")]
+    BadLog {
+        /// Byte of the log at which it shows.
+        offset: u64,
+        /// What is wrong.
+        what: String,
+    },
     /// `check` found the state inconsistent: a defect of this crate.
     #[error("broken invariant: {0}")]
     BrokenInvariant(String),

@@ -18,6 +18,7 @@ pub mod gather;
 pub mod grouper;
 mod lane;
 pub mod manager;
+pub mod oplog;
 pub mod reading;
 pub mod scorer;
 pub mod timing;

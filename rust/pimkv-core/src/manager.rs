@@ -4,6 +4,7 @@
 //! speculation round. It goes back to the policy when the last one lets go. Running out of blocks is
 //! an answer, not an error; a refused call leaves everything as it was.
 
+mod picker;
 mod relocation;
 mod speculation;
 
@@ -12,12 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use self::picker::Picker;
 pub use self::relocation::Relocations;
 use self::speculation::Turn;
 pub use self::speculation::{Adopt, Round, Speculated};
-use crate::alloc::{self, Policy};
+use crate::alloc;
 use crate::error::{Error, Result, ensure};
 use crate::gather::{Gather, Purpose};
+use crate::oplog::{Header, OpLog, Operation};
 use crate::{BlockId, Owner, RegionId, SeqId};
 
 /// The blocks of one sequence in logical order.
@@ -133,33 +136,13 @@ struct Prefix {
     written: bool,
 }
 
-/// The policy, cloneable.
-struct Picker(Box<dyn Policy>);
-
-impl Clone for Picker {
-    fn clone(&self) -> Self {
-        Self(self.0.boxed())
-    }
-}
-
-impl std::ops::Deref for Picker {
-    type Target = dyn Policy;
-
-    fn deref(&self) -> &Self::Target {
-        &*self.0
-    }
-}
-
-impl std::ops::DerefMut for Picker {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut *self.0
-    }
-}
-
 /// Owns the pool: tables, reference counts, and the policy that picks ids.
 #[derive(Clone)]
 pub struct BlockManager {
     policy: Picker,
+    /// What the policy is called and whether it plans, for the header of a log.
+    kind: Box<str>,
+    best_fit: bool,
     block_tokens: u32,
     blocks_per_region: u32,
     /// References per block; 0 is free.
@@ -191,8 +174,10 @@ impl BlockManager {
         let gathers = policy.index().is_some();
         Ok(Self {
             gather: gathers.then(|| Box::new(Gather::new(pool.levers, pool.blocks, pool.blocks_per_region))),
-            policy: Picker(policy),
+            policy: Picker::new(policy),
             relocations: Relocations::default(),
+            kind: kind.into(),
+            best_fit: pool.best_fit,
             block_tokens,
             blocks_per_region: pool.blocks_per_region,
             references: vec![0; pool.blocks as usize],
@@ -301,15 +286,39 @@ impl BlockManager {
         if !self.policy.draws() {
             return call(self);
         }
-        let before = self.clone();
+        let (before, recorded) = (self.clone(), self.policy.recorded());
         let answer = call(self);
         match self.policy.fault() {
             None => answer,
             Some(fault) => {
+                let log = self.policy.take_log_at(recorded);
                 *self = before;
+                self.policy.set_log(log);
                 Err(fault)
             }
         }
+    }
+
+    /// Records what the policy is asked from here on; refused once blocks have been handed out.
+    pub fn record(&mut self) -> Result<()> {
+        if self.allocated > 0 {
+            let what = "a log starts with a fresh pool";
+            return Err(Error::invalid("blocks_allocated", self.allocated, what));
+        }
+        self.policy.set_log(Some(Box::new(OpLog::new(Header {
+            blocks: self.blocks(),
+            blocks_per_region: self.blocks_per_region,
+            block_tokens: self.block_tokens,
+            kind: self.kind.to_string(),
+            best_fit: self.best_fit,
+        }))));
+        Ok(())
+    }
+
+    /// What has been recorded, if anything was to be.
+    #[must_use]
+    pub fn log(&self) -> Option<&OpLog> {
+        self.policy.log()
     }
 
     /// Appends drawn indices, one per coming take (policies that draw).
@@ -328,6 +337,7 @@ impl BlockManager {
             return Ok(false);
         }
         self.atomically(|m| {
+            m.policy.mark(Operation::Pin, Owner::prefix(key), None, blocks.into());
             let blocks = (0..blocks).map_while(|_| m.take(Owner::prefix(key))).collect();
             m.prefixes.insert(key, Prefix { blocks, written: false });
             Ok(true)
@@ -373,6 +383,10 @@ impl BlockManager {
                 table.inherited = ask.tokens.min(blocks * u64::from(self.block_tokens));
             }
         }
+        let fits = need - table.blocks.len() as u64 <= u64::from(self.free_blocks());
+        if fits || self.policy.reserves() {
+            self.policy.mark(Operation::Admit, seq.into(), None, ask.tokens);
+        }
         if self.policy.reserves() {
             if !self.reserve(seq, ask, need)? {
                 return Ok(false);
@@ -380,7 +394,7 @@ impl BlockManager {
             table.scratch = ask.scratch_blocks;
             self.live += table.scratch;
             self.allocated += u64::from(table.scratch);
-        } else if need - table.blocks.len() as u64 > u64::from(self.free_blocks()) {
+        } else if !fits {
             return Ok(false);
         }
         self.atomically(|m| {
@@ -470,6 +484,7 @@ impl BlockManager {
             table.tokens = length;
             return Ok(true);
         }
+        self.policy.mark(Operation::Grow, seq.into(), None, length);
         if shared && !self.make_private(seq, first)? {
             return Ok(false);
         }
@@ -511,7 +526,10 @@ impl BlockManager {
             return Err(Error::invalid("position", position, format!("allowed 0 to {}", tokens - 1)));
         }
         let index = (position / u64::from(self.block_tokens)) as usize;
-        self.atomically(|m| m.make_private(seq, index))
+        self.atomically(|m| {
+            m.policy.mark(Operation::Write, seq.into(), None, position);
+            m.make_private(seq, index)
+        })
     }
 
     /// Gives `child` the parent's blocks, each held once more; the first to write one copies it.
@@ -530,6 +548,7 @@ impl BlockManager {
             ));
         }
         let (blocks, tokens) = (table.blocks.clone(), table.tokens);
+        self.policy.mark(Operation::Fork, parent.into(), None, child.0.into());
         for &block in &blocks {
             let held = &mut self.references[block.index()];
             let sole = (*held == 1).then_some(parent);
@@ -569,6 +588,8 @@ impl BlockManager {
             if blocks == 0 {
                 continue;
             }
+            self.policy.mark(Operation::Trim, seq.into(), None, blocks as u64);
+            let table = self.table_mut(seq)?;
             table.tokens -= blocks as u64 * block_tokens;
             table.trimmed += blocks as u64 * block_tokens;
             table.edits.note(0);
@@ -635,6 +656,7 @@ impl BlockManager {
         let mut orders = orders;
         for &seq in seqs {
             let table = self.tables.remove(&seq).ok_or(Error::UnknownSequence(seq))?;
+            self.policy.mark(Operation::Release, seq.into(), None, table.blocks.len() as u64);
             for block in table.turn.into_iter().flat_map(|turn| turn.into_branches()) {
                 self.drop_reference(block)?;
             }

@@ -9,6 +9,7 @@ mod python {
     pyo3::import_exception!(pimkv.errors, DuplicateSequence);
     pyo3::import_exception!(pimkv.errors, ForeignBlock);
     pyo3::import_exception!(pimkv.errors, InvalidArgument);
+    pyo3::import_exception!(pimkv.errors, LogError);
     pyo3::import_exception!(pimkv.errors, UnknownSequence);
 }
 
@@ -30,6 +31,7 @@ impl From<Raised> for PyErr {
             Error::UnknownSequence(_) => python::UnknownSequence::new_err(message),
             Error::DuplicateSequence(_) => python::DuplicateSequence::new_err(message),
             Error::InvalidArgument { .. } => python::InvalidArgument::new_err(message),
+            Error::BadLog { .. } => python::LogError::new_err(message),
             // The enum grows with the core; a variant without an exception is a defect here.
             _ => python::BrokenInvariant::new_err(message),
         }

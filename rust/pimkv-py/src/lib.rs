@@ -5,6 +5,7 @@
 mod controller;
 mod errors;
 mod manager;
+mod oplog;
 mod pool;
 mod scorer;
 
@@ -41,6 +42,15 @@ fn draws(indices: &Ints<'_>) -> Result<Vec<u32>, Error> {
     counts("indices", indices, "allowed 0 to blocks - 1")
 }
 
+/// Whether `pim-aware` keeps the published heaps.
+fn heaps(region_impl: &str) -> Result<bool, Error> {
+    match region_impl {
+        "indexed" => Ok(false),
+        "heaps" => Ok(true),
+        other => Err(Error::invalid("region_impl", format!("{other:?}"), "allowed indexed, heaps")),
+    }
+}
+
 /// The extension module `pimkv._pimkv`.
 #[pymodule]
 mod _pimkv {
@@ -48,6 +58,8 @@ mod _pimkv {
     use super::controller::Controller;
     #[pymodule_export]
     use super::manager::BlockManager;
+    #[pymodule_export]
+    use super::oplog::OpLog;
     #[pymodule_export]
     use super::pool::Pool;
     #[pymodule_export]

@@ -8,7 +8,8 @@ use pimkv_core::{BlockId, Error};
 use pyo3::prelude::*;
 
 use crate::errors::Result;
-use crate::{IntArray, Ints, bounded, counts, draws, seq_id, seq_ids};
+use crate::oplog::OpLog;
+use crate::{IntArray, Ints, bounded, counts, draws, heaps, seq_id, seq_ids};
 
 /// Owns the blocks of a pool: one block table per sequence, reference counts, one policy.
 #[pyclass(module = "pimkv._pimkv")]
@@ -30,21 +31,24 @@ fn reshaped(py: Python<'_>, flat: Vec<i64>, rows: usize, columns: usize) -> Resu
 impl BlockManager {
     /// An empty pool of `blocks` blocks under the policy `kind`.
     #[new]
-    #[pyo3(signature = (kind, blocks, *, block_tokens, blocks_per_region = 1, best_fit = false, own_first = false, relocate_tail = false))]
-    #[allow(clippy::fn_params_excessive_bools)]
+    #[pyo3(signature = (kind, blocks, *, block_tokens, blocks_per_region = 1, best_fit = false, region_impl = "indexed", own_first = false, relocate_tail = false))]
+    #[allow(clippy::fn_params_excessive_bools, clippy::too_many_arguments)]
     fn new(
         kind: &str,
         blocks: i64,
         block_tokens: i64,
         blocks_per_region: i64,
         best_fit: bool,
+        region_impl: &str,
         own_first: bool,
         relocate_tail: bool,
     ) -> Result<Self> {
         let blocks = bounded("blocks", blocks, "allowed 1 to 2147483648")?;
         let block_tokens = bounded("block_tokens", block_tokens, "allowed 1 to 4294967295")?;
         let blocks_per_region = bounded("blocks_per_region", blocks_per_region, "allowed 1 to 4294967295")?;
-        let pool = Pool { blocks, blocks_per_region, best_fit, levers: Levers { own_first, relocate_tail } };
+        let heaps = heaps(region_impl)?;
+        let pool =
+            Pool { blocks, blocks_per_region, best_fit, heaps, levers: Levers { own_first, relocate_tail } };
         Ok(Self { inner: manager::BlockManager::with_pool(kind, pool, block_tokens)? })
     }
 
@@ -83,6 +87,16 @@ impl BlockManager {
     /// (`pim-gather` only).
     fn repair(&mut self, budget: i64) -> Result<u32> {
         Ok(self.inner.repair(bounded("budget", budget, "allowed 0 to 4294967295")?)?)
+    }
+
+    /// Records from here on what the policy is asked; refused once blocks have been handed out.
+    fn record(&mut self) -> Result<()> {
+        Ok(self.inner.record()?)
+    }
+
+    /// What has been recorded so far, None if nothing was to be.
+    fn oplog(&self) -> Option<OpLog> {
+        self.inner.log().cloned().map(OpLog::of)
     }
 
     /// Gives a new sequence blocks for `tokens` tokens; False, with nothing changed, if too few are free.

@@ -1,18 +1,20 @@
 //! `Pool`: an allocation policy by itself.
 
+use fixedbitset::FixedBitSet;
 use numpy::IntoPyArray;
 use pimkv_core::alloc::{self, Policy};
 use pimkv_core::{BlockId, Error, Owner};
 use pyo3::prelude::*;
-use rustc_hash::FxHashSet;
 
 use crate::errors::Result;
-use crate::{IntArray, Ints, bounded, draws};
+use crate::{IntArray, Ints, bounded, draws, heaps};
 
 /// A pool of blocks under one allocation policy.
 #[pyclass(module = "pimkv._pimkv")]
 pub(crate) struct Pool {
     policy: Box<dyn Policy>,
+    /// The blocks of the `give` that is being checked; none in between.
+    giving: FixedBitSet,
 }
 
 fn owner(owner: i64) -> Result<Owner> {
@@ -23,11 +25,13 @@ fn owner(owner: i64) -> Result<Owner> {
 impl Pool {
     /// Makes the policy `kind` over `blocks` free blocks.
     #[new]
-    #[pyo3(signature = (kind, blocks, *, blocks_per_region = 1))]
-    fn new(kind: &str, blocks: i64, blocks_per_region: i64) -> Result<Self> {
+    #[pyo3(signature = (kind, blocks, *, blocks_per_region = 1, region_impl = "indexed"))]
+    fn new(kind: &str, blocks: i64, blocks_per_region: i64, region_impl: &str) -> Result<Self> {
         let blocks = bounded("blocks", blocks, "allowed 1 to 2147483648")?;
         let blocks_per_region = bounded("blocks_per_region", blocks_per_region, "allowed 1 to 4294967295")?;
-        Ok(Self { policy: alloc::policy(kind, alloc::Pool::new(blocks, blocks_per_region))? })
+        let mut pool = alloc::Pool::new(blocks, blocks_per_region);
+        pool.heaps = heaps(region_impl)?;
+        Ok(Self { policy: alloc::policy(kind, pool)?, giving: FixedBitSet::with_capacity(blocks as usize) })
     }
 
     /// Hands up to `n` blocks to `owner`, fewer when the pool runs out.
@@ -45,16 +49,24 @@ impl Pool {
 
     /// Takes the blocks back in this order; if one cannot be, none is.
     fn give(&mut self, ids: Ints<'_>) -> Result<()> {
+        let pool = self.policy.blocks();
         let mut blocks = Vec::with_capacity(ids.as_array().len());
-        let mut seen = FxHashSet::default();
+        let mut refused = Ok(());
         for &id in ids.as_array() {
-            let block = u32::try_from(id).ok().filter(|&b| b < self.policy.blocks()).map(BlockId);
-            let block = block.ok_or(Error::ForeignBlock { block: id, blocks: self.policy.blocks() })?;
-            if !self.policy.is_taken(block) || !seen.insert(block) {
-                return Err(Error::DoubleFree(block).into());
+            let Some(block) = u32::try_from(id).ok().filter(|&b| b < pool).map(BlockId) else {
+                refused = Err(Error::ForeignBlock { block: id, blocks: pool });
+                break;
+            };
+            if !self.policy.is_taken(block) || self.giving.put(block.index()) {
+                refused = Err(Error::DoubleFree(block));
+                break;
             }
             blocks.push(block);
         }
+        for block in &blocks {
+            self.giving.remove(block.index());
+        }
+        refused?;
         for block in blocks {
             self.policy.give(block)?;
         }

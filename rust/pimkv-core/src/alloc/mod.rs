@@ -9,6 +9,7 @@ mod lifo;
 mod random;
 mod region_heaps;
 mod region_index;
+mod region_indexed;
 
 use fixedbitset::FixedBitSet;
 
@@ -21,6 +22,7 @@ pub use lifo::Lifo;
 pub use random::Random;
 pub use region_heaps::RegionHeaps;
 pub use region_index::RegionIndex;
+pub use region_indexed::RegionIndexed;
 
 /// What a block manager asks of an allocator.
 pub trait Policy: Send + Sync {
@@ -111,6 +113,8 @@ pub struct Pool {
     pub blocks_per_region: u32,
     /// `pim-aware`: with no wholly free region, a request starts in the tightest one that holds it.
     pub best_fit: bool,
+    /// `pim-aware`: the published structures in place of the index; the ids are the same.
+    pub heaps: bool,
     /// `pim-gather`: what growth may do.
     pub levers: Levers,
 }
@@ -119,7 +123,7 @@ impl Pool {
     /// A pool without options.
     #[must_use]
     pub fn new(blocks: u32, blocks_per_region: u32) -> Self {
-        Self { blocks, blocks_per_region, best_fit: false, levers: Levers::default() }
+        Self { blocks, blocks_per_region, best_fit: false, heaps: false, levers: Levers::default() }
     }
 }
 
@@ -131,7 +135,12 @@ const POLICIES: &[(&str, Make)] = &[
     ("contiguous", |pool| Ok(Box::new(Contiguous::new(pool.blocks)))),
     ("random", |pool| Ok(Box::new(Random::new(pool.blocks)))),
     ("pim-aware", |pool| {
-        Ok(Box::new(RegionHeaps::planning(pool.blocks, pool.blocks_per_region, pool.best_fit)?))
+        let Pool { blocks, blocks_per_region, best_fit, .. } = pool;
+        if pool.heaps {
+            Ok(Box::new(RegionHeaps::planning(blocks, blocks_per_region, best_fit)?))
+        } else {
+            Ok(Box::new(RegionIndexed::planning(blocks, blocks_per_region, best_fit)?))
+        }
     }),
     // By itself it is pim-aware; what it gathers is planned from the manager's tables.
     ("pim-gather", |pool| Ok(Box::new(RegionIndex::new(pool.blocks, pool.blocks_per_region)?))),

@@ -4,11 +4,11 @@
 //! successor queries on small trees of bitmaps. `pim-gather` plans on the same index and takes where it
 //! wants (`take_at`).
 
-mod min_set;
+mod min_sets;
 
 use rustc_hash::FxHashMap;
 
-use self::min_set::MinSet;
+use self::min_sets::MinSets;
 use super::Policy;
 use crate::error::{Error, Result, ensure};
 use crate::{BlockId, Owner, RegionId};
@@ -20,6 +20,8 @@ use crate::{BlockId, Owner, RegionId};
 #[derive(Clone, Debug)]
 pub struct RegionIndex {
     blocks_per_region: u32,
+    /// `ceil(2^64 / blocks_per_region)`, 0 for regions of one block: divides by multiplying.
+    reciprocal: u64,
     /// Words of the bitmap of one region.
     words: usize,
     /// Free ids, `words` words a region.
@@ -27,9 +29,9 @@ pub struct RegionIndex {
     /// Free ids per region.
     free_in: Vec<u32>,
     /// Regions by their number of free ids.
-    rooms: Vec<MinSet>,
+    rooms: MinSets,
     /// Which of `rooms` hold a region.
-    occupied: MinSet,
+    occupied: MinSets,
     current: FxHashMap<Owner, RegionId>,
     free: u32,
 }
@@ -50,12 +52,13 @@ impl RegionIndex {
         if !blocks_per_region.is_multiple_of(64) {
             region[words - 1] = (1 << (blocks_per_region % 64)) - 1;
         }
-        let mut rooms = vec![MinSet::default(); blocks_per_region as usize];
-        rooms.push(MinSet::full(regions));
-        let mut occupied = MinSet::default();
-        occupied.insert(blocks_per_region, blocks_per_region + 1);
+        let mut rooms = MinSets::new(blocks_per_region as usize + 1, regions);
+        rooms.fill(blocks_per_region, regions);
+        let mut occupied = MinSets::new(1, blocks_per_region + 1);
+        occupied.insert(0, blocks_per_region);
         Ok(Self {
             blocks_per_region,
+            reciprocal: (u64::MAX / u64::from(blocks_per_region)).wrapping_add(1),
             words,
             free_ids: region.repeat(regions as usize),
             free_in: vec![blocks_per_region; regions as usize],
@@ -75,7 +78,7 @@ impl RegionIndex {
     /// The region of a block.
     #[must_use]
     pub fn region_of(&self, block: BlockId) -> RegionId {
-        RegionId(block.0 / self.blocks_per_region)
+        RegionId(self.region(block))
     }
 
     /// How many ids of the region are free.
@@ -98,36 +101,46 @@ impl RegionIndex {
     /// The lowest-numbered wholly free region.
     #[must_use]
     pub fn lowest_empty(&self) -> Option<RegionId> {
-        self.rooms[self.blocks_per_region as usize].next(0).map(RegionId)
+        self.rooms.first(self.blocks_per_region).map(RegionId)
     }
 
     /// Regions with at least `least` free ids, most free first, the lowest number first among equals.
     pub fn roomiest(&self, least: u32) -> impl Iterator<Item = RegionId> {
-        let mut at = self.occupied.previous(self.blocks_per_region).map(|room| (room, 0));
+        let mut at = self.occupied.previous(0, self.blocks_per_region).map(|room| (room, 0));
         std::iter::from_fn(move || {
             loop {
                 let (room, from) = at.filter(|&(room, _)| room >= least.max(1))?;
-                if let Some(region) = self.rooms[room as usize].next(from) {
+                if let Some(region) = self.rooms.next(room, from) {
                     at = Some((room, region + 1));
                     return Some(RegionId(region));
                 }
-                at = self.occupied.previous(room - 1).map(|room| (room, 0));
+                at = self.occupied.previous(0, room - 1).map(|room| (room, 0));
             }
         })
     }
 
     /// Regions with at least `least` free ids, fewest free first, the lowest number first among equals.
     pub fn tightest(&self, least: u32) -> impl Iterator<Item = RegionId> {
-        let mut at = self.occupied.next(least.max(1)).map(|room| (room, 0));
+        let mut at = self.occupied.next(0, least.max(1)).map(|room| (room, 0));
         std::iter::from_fn(move || {
             loop {
                 let (room, from) = at?;
-                if let Some(region) = self.rooms[room as usize].next(from) {
+                if let Some(region) = self.rooms.next(room, from) {
                     at = Some((room, region + 1));
                     return Some(RegionId(region));
                 }
-                at = self.occupied.next(room + 1).map(|room| (room, 0));
+                at = self.occupied.next(0, room + 1).map(|room| (room, 0));
             }
+        })
+    }
+
+    /// Regions with exactly so many free ids, ascending.
+    pub(super) fn in_list(&self, room: u32) -> impl Iterator<Item = RegionId> {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let region = self.rooms.next(room, from)?;
+            from = region + 1;
+            Some(RegionId(region))
         })
     }
 
@@ -146,35 +159,52 @@ impl RegionIndex {
         })
     }
 
-    fn lowest_free(&self, region: RegionId) -> Option<BlockId> {
+    pub(super) fn lowest_free(&self, region: RegionId) -> Option<BlockId> {
         self.free_ids(region).next()
     }
 
+    /// The number of a block's region. Exact for 32-bit numbers (Lemire, Kaser, Kurz: Faster remainder by
+    /// direct computation, 2019).
+    fn region(&self, block: BlockId) -> u32 {
+        if self.reciprocal == 0 {
+            return block.0;
+        }
+        ((u128::from(self.reciprocal) * u128::from(block.0)) >> 64) as u32
+    }
+
     fn word_of(&self, block: BlockId) -> (usize, u64) {
-        let (region, slot) = (block.0 / self.blocks_per_region, block.0 % self.blocks_per_region);
+        self.word_in(self.region(block), block)
+    }
+
+    fn word_in(&self, region: u32, block: BlockId) -> (usize, u64) {
+        let slot = block.0 - region * self.blocks_per_region;
         (region as usize * self.words + slot as usize / 64, 1 << (slot % 64))
     }
 
-    fn is_free(&self, block: BlockId) -> bool {
+    pub(super) fn is_free(&self, block: BlockId) -> bool {
         let (word, bit) = self.word_of(block);
         self.free_ids[word] & bit != 0
     }
 
     /// Marks a free id taken, or a taken one free.
-    fn flip(&mut self, block: BlockId) {
-        let (word, bit) = self.word_of(block);
+    pub(super) fn flip(&mut self, block: BlockId) {
+        let region = self.region(block);
+        let (word, bit) = self.word_in(region, block);
         self.free_ids[word] ^= bit;
-        let region = block.0 / self.blocks_per_region;
         let before = self.free_in[region as usize];
         let after = if self.free_ids[word] & bit == 0 { before - 1 } else { before + 1 };
+        self.count(region, before, after);
+    }
+
+    /// The region had `before` free ids and has `after`.
+    fn count(&mut self, region: u32, before: u32, after: u32) {
         self.free = self.free + after - before;
         self.free_in[region as usize] = after;
-        if self.rooms[before as usize].remove(region) {
-            self.occupied.remove(before);
+        if self.rooms.remove(before, region) {
+            self.occupied.remove(0, before);
         }
-        let regions = self.free_in.len() as u32;
-        if self.rooms[after as usize].insert(region, regions) {
-            self.occupied.insert(after, self.blocks_per_region + 1);
+        if self.rooms.insert(after, region) {
+            self.occupied.insert(0, after);
         }
     }
 }
@@ -185,13 +215,20 @@ impl Policy for RegionIndex {
         let region = if let Some(region) = current {
             region
         } else {
-            let region = self.lowest_empty().or_else(|| self.roomiest(1).next())?;
+            // Without an empty region the roomiest; the list of regions without room is no choice.
+            let roomiest = self.occupied.previous(0, self.blocks_per_region).filter(|&room| room > 0)?;
+            let region = RegionId(self.rooms.first(roomiest)?);
             self.current.insert(owner, region);
             region
         };
-        let block = self.lowest_free(region)?;
-        self.flip(block);
-        Some(block)
+        let first = region.0 as usize * self.words;
+        let word = (first..first + self.words).find(|&w| self.free_ids[w] != 0)?;
+        let bit = self.free_ids[word].trailing_zeros();
+        self.free_ids[word] &= self.free_ids[word] - 1;
+        let room = self.room(region);
+        self.count(region.0, room, room - 1);
+        let slot = (word - first) as u32 * 64 + bit;
+        Some(BlockId(region.0 * self.blocks_per_region + slot))
     }
 
     fn take_at(&mut self, block: BlockId) -> Result<()> {
@@ -206,10 +243,14 @@ impl Policy for RegionIndex {
         if block.0 >= self.blocks() {
             return Err(Error::ForeignBlock { block: block.0.into(), blocks: self.blocks() });
         }
-        if self.is_free(block) {
+        let region = self.region(block);
+        let (word, bit) = self.word_in(region, block);
+        if self.free_ids[word] & bit != 0 {
             return Err(Error::DoubleFree(block));
         }
-        self.flip(block);
+        self.free_ids[word] |= bit;
+        let room = self.room(RegionId(region));
+        self.count(region, room, room + 1);
         Ok(())
     }
 
@@ -240,7 +281,7 @@ impl Policy for RegionIndex {
     fn bookkeeping_bytes(&self) -> usize {
         self.free_ids.len() * size_of::<u64>()
             + self.free_in.len() * size_of::<u32>()
-            + self.rooms.iter().map(MinSet::bytes).sum::<usize>()
+            + self.rooms.bytes()
             + self.occupied.bytes()
             + self.current.capacity() * size_of::<(Owner, RegionId)>()
     }
@@ -254,15 +295,15 @@ impl Policy for RegionIndex {
         for (region, &room) in (0..).map(RegionId).zip(&self.free_in) {
             let counted = self.free_ids(region).count() as u32;
             ensure(counted == room, || format!("region {region} has {counted} free ids, counted {room}"))?;
-            for (n, rooms) in (0..).zip(&self.rooms) {
-                ensure(rooms.contains(region.0) == (n == room), || {
+            for n in 0..=self.blocks_per_region {
+                ensure(self.rooms.contains(n, region.0) == (n == room), || {
                     format!("region {region} with {room} free ids is listed wrongly under {n}")
                 })?;
             }
             free += room;
         }
-        for (n, rooms) in (0..).zip(&self.rooms) {
-            ensure(self.occupied.contains(n) == rooms.next(0).is_some(), || {
+        for n in 0..=self.blocks_per_region {
+            ensure(self.occupied.contains(0, n) == self.rooms.first(n).is_some(), || {
                 format!("whether regions with {n} free ids exist is off")
             })?;
         }

@@ -3,6 +3,7 @@
 use super::BlockManager;
 use crate::error::{Error, Result};
 use crate::gather::{Move, Purpose};
+use crate::oplog::Operation;
 use crate::{BlockId, Owner, SeqId};
 
 /// Blocks moved so far, and what for.
@@ -48,7 +49,7 @@ impl BlockManager {
         let Some(block) = chosen.or_else(|| index.free_ids(claim.region).next()) else {
             return Ok(None);
         };
-        self.policy.take_at(block)?;
+        self.policy.take_at(seq.into(), block)?;
         self.hand_out(block);
         Ok(Some(block))
     }
@@ -78,7 +79,8 @@ impl BlockManager {
             let Some(place) = table.blocks.iter().rposition(|&b| b == from) else {
                 return Err(Error::BrokenInvariant(format!("sequence {seq} does not hold block {from}")));
             };
-            self.policy.take_at(to)?;
+            self.policy.mark(Operation::Relocate, seq.into(), Some(from), to.0.into());
+            self.policy.take_at(seq.into(), to)?;
             self.policy.give(from)?;
             table.blocks[place] = to;
             table.edits.note(place);

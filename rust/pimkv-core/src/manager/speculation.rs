@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 use super::BlockManager;
 use crate::error::{Error, Result};
 use crate::gather::Purpose;
+use crate::oplog::Operation;
 use crate::{BlockId, Owner, SeqId};
 
 /// How the chosen branch joins the sequence.
@@ -151,6 +152,7 @@ impl BlockManager {
             if u64::from(self.free_blocks()) < u64::from(round.width).saturating_mul(per_branch) {
                 outcome.stalls += 1;
             } else {
+                self.policy.mark(Operation::Speculate, seq.into(), None, round.width.into());
                 for _ in 0..round.width {
                     let mut branch = Vec::new();
                     for _ in 0..per_branch {

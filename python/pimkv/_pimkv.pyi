@@ -187,6 +187,7 @@ class Scorer:
         controller: Controller | None = None,
         per_command: int = 1,
         repeat: int = 1,
+        mac_stride: int = 1,
         passes: list[list[tuple[int, int, int, int, int]]] | None = None,
         blocks_per_unit: int = 1,
         window_tokens: int = 0,

@@ -34,7 +34,7 @@ impl From<Coalesce> for Grouping {
 /// Activations of a visit of so many commands under a stride: its chunks.
 #[must_use]
 pub(crate) fn chunks(commands: u64, stride: u32) -> u64 {
-    if stride == 1 { u64::from(commands > 0) } else { commands.div_ceil(chunk(commands, stride)) }
+    commands.div_ceil(chunk(commands, stride))
 }
 
 /// Commands of each chunk of a visit of so many, but of the last one, which may have fewer.
@@ -78,10 +78,12 @@ pub struct Visit {
 }
 
 /// The state of one channel after a prefix of its bursts: appending a burst costs O(rows in the
-/// open window), reading the tally costs O(1). The banks start closed.
+/// open window), reading the tally costs O(1), under a stride O(rows in the open window). The banks start
+/// closed.
 #[derive(Debug, Default)]
 pub struct Stream {
-    /// Of closed windows or commands; the activations of the visit that is carried are not yet among them.
+    /// Of closed windows or commands; with a stride above 1 without the activations of the visit that is
+    /// carried.
     closed: Tally,
     /// Row left open by what is closed.
     carried: Option<u32>,
@@ -93,6 +95,8 @@ pub struct Stream {
     pending: u32,
     /// Commands the open window needs.
     open_commands: u32,
+    /// Rows of what is open that were not carried in: its activations with stride 1.
+    open_misses: u32,
     /// Rows of what is open, by their first burst.
     groups: Vec<Visit>,
     /// Bursts per group and bank of what is open.
@@ -114,6 +118,7 @@ impl Clone for Stream {
         self.last = source.last;
         self.pending = source.pending;
         self.open_commands = source.open_commands;
+        self.open_misses = source.open_misses;
         self.groups.clone_from(&source.groups);
         self.counts.clone_from(&source.counts);
     }
@@ -123,6 +128,7 @@ impl Stream {
     fn clear(&mut self) {
         self.pending = 0;
         self.open_commands = 0;
+        self.open_misses = 0;
         self.groups.clear();
         self.counts.clear();
     }
@@ -130,18 +136,19 @@ impl Stream {
     /// Commands, hits and bursts so far under a stride; what is open counts as it stands.
     #[must_use]
     pub fn tally(&self, stride: u32) -> Tally {
-        let all = self.all_hits();
+        if stride == 1 {
+            // However long a visit gets, it has one activation.
+            return self.tally_with(self.open_misses.into());
+        }
         let (ended, last) = self.visits();
-        let misses = chunks(last, stride) + ended.map(|commands| chunks(commands, stride)).sum::<u64>();
-        Tally { hits: all.hits - misses, ..all }
+        self.tally_with(chunks(last, stride) + ended.map(|commands| chunks(commands, stride)).sum::<u64>())
     }
 
-    /// As [`Self::tally`], had the visits that are open no activations.
-    fn all_hits(&self) -> Tally {
+    fn tally_with(&self, misses: u64) -> Tally {
         let commands = u64::from(self.open_commands);
         Tally {
             commands: self.closed.commands + commands,
-            hits: self.closed.hits + commands,
+            hits: self.closed.hits + commands - misses,
             bursts: self.closed.bursts + u64::from(self.pending),
             ..Tally::default()
         }
@@ -158,8 +165,9 @@ impl Stream {
         (ended.chain(gone.then_some(self.carried_commands)), last)
     }
 
-    /// Appends a burst to `row` of `bank` of a channel with `banks` banks, the grouping always the same. If that completes a window
-    /// (or an in-order command), `leave` gets its visits in the order of [`Self::open_visits`].
+    /// Appends a burst to `row` of `bank` of a channel with `banks` banks; the grouping must be the same on
+    /// every call. If that completes a window (or an in-order command), `leave` gets its visits in the order
+    /// of [`Self::open_visits`].
     #[inline]
     pub fn push(
         &mut self,
@@ -205,6 +213,7 @@ impl Stream {
         } else {
             self.groups.push(Visit { row, commands: 0 });
             self.counts.resize(self.groups.len() * banks as usize, 0);
+            self.open_misses += u32::from(self.carried != Some(row));
             self.groups.len() - 1
         };
         let count = &mut self.counts[group * banks as usize + bank as usize];
@@ -217,11 +226,14 @@ impl Stream {
     }
 
     fn close(&mut self, stride: u32) {
-        let all = self.all_hits();
-        let (ended, last) = self.visits();
-        let misses: u64 = ended.map(|commands| chunks(commands, stride)).sum();
-        self.carried_commands = last;
-        self.closed = Tally { hits: all.hits - misses, ..all };
+        self.closed = if stride == 1 {
+            self.tally(stride)
+        } else {
+            let (ended, last) = self.visits();
+            let closed = self.tally_with(ended.map(|commands| chunks(commands, stride)).sum());
+            self.carried_commands = last;
+            closed
+        };
         self.carried = self.last;
         self.clear();
     }

@@ -10,8 +10,9 @@ use pyo3::prelude::*;
 
 use crate::controller::Controller;
 use crate::errors::Result;
+use crate::ints::{Ints, int64s, seq_ids};
 use crate::manager::BlockManager;
-use crate::{IntArray, Ints, bounded, seq_ids};
+use crate::{IntArray, bounded};
 
 /// Four parallel int64 arrays: channel, flat bank, row, column.
 type Places<'py> = (IntArray<'py>, IntArray<'py>, IntArray<'py>, IntArray<'py>);
@@ -55,7 +56,7 @@ impl AddressMap {
     fn decode<'py>(&self, py: Python<'py>, bursts: Ints<'_>) -> Result<Places<'py>> {
         let limit = self.inner.geometry().bursts();
         let mut fields: [Vec<i64>; 4] = Default::default();
-        for &burst in bursts.as_array() {
+        for &burst in int64s("bursts", &bursts)?.as_array() {
             let number = u64::try_from(burst).ok().filter(|&b| b < limit);
             let number = number
                 .ok_or_else(|| Error::invalid("bursts", burst, format!("allowed 0 to {}", limit - 1)))?;
@@ -78,10 +79,10 @@ impl AddressMap {
     ) -> Result<IntArray<'py>> {
         let g = self.inner.geometry();
         let fields = [
-            ("channel", channel, g.channels),
-            ("bank", bank, g.banks()),
-            ("row", row, g.rows),
-            ("column", column, g.row_bytes / g.burst_bytes),
+            ("channel", int64s("channel", &channel)?, g.channels),
+            ("bank", int64s("bank", &bank)?, g.banks()),
+            ("row", int64s("row", &row)?, g.rows),
+            ("column", int64s("column", &column)?, g.row_bytes / g.burst_bytes),
         ];
         let n = fields[0].1.as_array().len();
         for (name, values, size) in &fields {

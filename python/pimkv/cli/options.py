@@ -178,10 +178,14 @@ def config_options(
 
 @dataclass(frozen=True)
 class Given:
-    """What a command line asks for: nested tables, and the mistakes found while reading them."""
+    """What a command line asks for: nested tables, and the mistakes found while reading them.
+
+    `fields` are those that flags and --set name themselves, each once, in their order.
+    """
 
     tables: dict[str, Any]
     problems: tuple[Problem, ...] = ()
+    fields: tuple[str, ...] = ()
 
     def load(self, *overrides: dict[str, Any], backend: str = "rust") -> Config:
         """The validated config, with `overrides` over it; every mistake in one report, with flags' names."""
@@ -233,12 +237,26 @@ def gather(file: str | None, values: dict[str, Any], assignments: tuple[str, ...
         if values.get(flag) is not None:
             readers.append(functools.partial(nest, field, values[flag]))
     readers += [functools.partial(parse_set, assignment) for assignment in assignments]
-    for read in readers:
+    fields: dict[str, None] = {}
+    for number, read in enumerate(readers):
         try:
-            tables = merge(tables, read())
+            read_here = read()
         except ConfigError as error:
             problems += error.problems
-    return Given(tables, tuple(problems))
+            continue
+        tables = merge(tables, read_here)
+        if file is None or number > 0:
+            fields |= dict.fromkeys(_paths(read_here))
+    return Given(tables, tuple(problems), tuple(fields))
+
+
+def _paths(tables: dict[str, Any]) -> Iterator[str]:
+    """The dotted path of every value in nested tables."""
+    for name, value in tables.items():
+        if isinstance(value, dict):
+            yield from (f"{name}.{path}" for path in _paths(value))
+        else:
+            yield name
 
 
 def nest(field: str, value: Any) -> dict[str, Any]:

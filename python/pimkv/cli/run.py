@@ -18,6 +18,7 @@ from pimkv.cli.options import (
     quiet_option,
     reports_errors,
 )
+from pimkv.cli.unused import warn_unused
 
 
 @click.command("run")
@@ -41,6 +42,7 @@ def command(
     from pimkv.simulation import Simulation
 
     with logging_to_stderr(quiet=quiet), progress(config.allocator.kind, quiet=quiet) as bar:
+        warn_unused(config, given.fields)
         result = Simulation(config, backend=backend, record=oplog is not None).run(bar)
     if out is not None:
         result.write(Path(out))

@@ -47,9 +47,9 @@ class Scorer:
     `block_bytes` is a multiple of `token_bytes`, itself a multiple of the map's burst size. `window` is the
     number of bursts per channel that are grouped at once; 0 groups in order. Every command is issued
     `repeat` times. A row visit of c commands is cut into chunks of ceil(c / `mac_stride`), before they are
-    repeated, and each chunk takes an activation of its own. With a `controller` sequences are timed too: a lane, the queue of one channel, or of a
-    pair 2i and 2i + 1 if a command acts on two (`per_command` = 2), takes its commands in the order in which
-    the windows release them.
+    repeated, and each chunk takes an activation of its own. With a `controller` sequences are timed too: a
+    lane, the queue of one channel, or of a pair 2i and 2i + 1 if a command acts on two (`per_command` = 2),
+    takes its commands in the order in which the windows release them.
 
     `passes` says what is read: of each pass its parts as (base, stride, bytes, block, unit), all bytes and
     whole bursts. The part of token i of block b lies at base + (b // n) * unit + (b % n) * block + i *

@@ -117,11 +117,10 @@ def _check_all(config: Config, report: Report) -> None:
 
 def _check_admission(config: Config, report: Report) -> None:
     field = "scheduler.admission"
-    spans = config.allocator.options.spans
-    if report.sure(field, "allocator.kind") and spans and config.scheduler.admission == "vllm":
-        message = (
-            "is not defined for the contiguous allocator, which reserves the final length; choose oracle"
-        )
+    kind, options = config.allocator.kind, config.allocator.options
+    if report.sure(field, "allocator.kind") and options.spans and config.scheduler.admission == "vllm":
+        length = "max_tokens" if "max_tokens" in type(options).model_fields else "the final length"
+        message = f"is not defined for the {kind} allocator, which reserves {length}; choose oracle"
         report.add(field, "vllm", message)
 
 
@@ -248,13 +247,19 @@ def _kv_apart(config: Config, report: Report) -> bool:
 
 
 def _check_block(config: Config, report: Report) -> None:
-    field, tokens = "layout.block_tokens", config.layout.block_tokens
+    field = "layout.block_tokens"
+    value: object = config.layout.block_tokens
     if not report.sure(field, *_TOKEN, *_REGION, "dram.burst_bytes"):
         return
+    what = "a region"
+    if config.allocator.options.own_unit:
+        if not _check_unit(config, report):
+            return
+        field, value, what = "allocator.kind", config.allocator.kind, "its block"
     wanted = block_tokens(config)
     if wanted > MOST_BLOCK_TOKENS:
-        message = f"a region has {wanted} tokens of {token_bytes(config)} bytes; at most {MOST_BLOCK_TOKENS}"
-        report.add(field, tokens, message)
+        message = f"{what} has {wanted} tokens of {token_bytes(config)} bytes; at most {MOST_BLOCK_TOKENS}"
+        report.add(field, value, message)
         return
     if not report.sure("dram.rows"):
         return
@@ -269,7 +274,26 @@ def _check_block(config: Config, report: Report) -> None:
     powers = [1 << exponent for exponent in range(MOST_BLOCK_TOKENS.bit_length())]
     fitting = [power for power in powers if _rows_of(power, config, shape.tensors) <= config.dram.rows]
     best = min(fitting, key=lambda power: abs(math.log2(power / wanted)), default=None)
-    report.add(field, tokens, message, did_you_mean(best))
+    report.add(field, value, message, did_you_mean(best) if field == "layout.block_tokens" else "")
+
+
+def _check_unit(config: Config, report: Report) -> bool:
+    """Whether an allocator with a unit of its own has one, and nobody asks for another."""
+    kind, given = config.allocator.kind, config.layout.block_tokens
+    options = config.allocator.options
+    if not report.sure(
+        "allocator.kind", *(f"allocator.options.{name}" for name in type(options).model_fields)
+    ):
+        return False
+    wanted = options.unit_tokens(config)
+    if wanted == 0:
+        report.add("allocator.kind", kind, f"its unit does not hold a token of {token_bytes(config)} bytes")
+    elif given is not None and given != wanted:
+        message = f"{kind} has a unit of its own, here {wanted} tokens; leave it out"
+        report.add("layout.block_tokens", given, message)
+    else:
+        return True
+    return False
 
 
 def _rows_of(tokens: int, config: Config, tensors: int) -> int:
@@ -329,7 +353,7 @@ def _check_stacks(config: Config, report: Report) -> None:
 
 def _check_pool(config: Config, report: Report) -> None:
     field, pool = "scheduler.pool_blocks", config.scheduler.pool_blocks
-    sizes = ("layout.block_tokens", *_TOKEN, *_REGION, "dram.rows", "dram.burst_bytes")
+    sizes = ("layout.block_tokens", "allocator.kind", *_TOKEN, *_REGION, "dram.rows", "dram.burst_bytes")
     # The automatic pool depends on the requests; the simulation checks it.
     if pool == 0 or not report.sure(field, *sizes):
         return

@@ -125,7 +125,9 @@ class Section(BaseModel):
     def choices(cls, name: str) -> tuple[str, ...]:
         """The values a field may take, where they can be listed; else ()."""
         annotation = cls.model_fields[name].annotation
-        return get_args(annotation) if get_origin(annotation) is Literal else ()
+        members = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
+        literals = (member for member in members if get_origin(member) is Literal)
+        return tuple(value for literal in literals for value in get_args(literal))
 
     @classmethod
     def why_not(cls, name: str, value: object) -> str | None:
@@ -206,8 +208,9 @@ def fill(section: Section, data: Mapping[Any, Any], path: str, report: Report) -
 
 
 def _fill_table(table: type[Section], value: object, path: str, report: Report) -> Section:
-    if isinstance(value, table):
-        return value  # built in Python, and so checked already
+    # Built in Python, and so checked already; options of another allocator are none of this one's.
+    if type(value) is table and isinstance(value, Section):
+        return value
     section = table.__new__(table)
     if isinstance(value, Mapping):
         fill(section, value, f"{path}.", report)

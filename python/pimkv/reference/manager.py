@@ -15,14 +15,11 @@ import numpy as np
 from pimkv.errors import BrokenInvariant, DuplicateSequence, ForeignBlock, InvalidArgument, UnknownSequence
 from pimkv.reference.arguments import INT64_MAX, Ints, integer, vector
 from pimkv.reference.gather import BRANCH, COPY, TABLE, Gather, Move
-from pimkv.reference.policies import (
-    Contiguous,
-    PimAware,
-    PimGather,
-    check_region_impl,
-    make_policy,
-    undone_on_error,
-)
+from pimkv.reference.policies import make_policy
+from pimkv.reference.policies.contiguous import Contiguous
+from pimkv.reference.policies.pim_aware import PimAware
+from pimkv.reference.policies.pim_gather import PimGather
+from pimkv.reference.pool import check_region_impl, undone_on_error
 
 MAX_SEQUENCE = 2**32 - 1
 PREFIX_OWNER = 2**40  # prefix key k takes its blocks as owner 2**40 + k
@@ -80,6 +77,7 @@ class BlockManager:
         if isinstance(self._policy, PimAware):
             self._policy.best_fit = best_fit
         self._block_tokens = integer("block_tokens", block_tokens, 1)
+        self._blocks_per_region = blocks_per_region
         self._sequences: dict[int, _Sequence] = {}
         self._prefixes: dict[int, list[int]] = {}
         self._prefixes_written: set[int] = set()  # those that a sequence has been admitted with
@@ -525,7 +523,7 @@ class BlockManager:
         rows = []
         for seq in seqs_list:
             blocks = self._sequences[seq].blocks
-            regions = [block // self._policy.blocks_per_region for block in blocks]
+            regions = [block // self._blocks_per_region for block in blocks]
             adjacent = sum(b == a + 1 for a, b in pairwise(blocks))
             same_region = sum(a == b for a, b in pairwise(regions))
             rows.append((len(blocks), adjacent, same_region, len(set(regions))))

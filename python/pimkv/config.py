@@ -74,8 +74,11 @@ class Workload(Section):
     """Which requests arrive, and when."""
 
     kind: Annotated[
-        Literal["steady", "longctx", "prefix", "spec"],
-        Field(description="synthetic workload; spec is steady under speculative decoding"),
+        Literal["steady", "longctx", "prefix", "spec", "sharegpt"],
+        Field(
+            description="drawn workload; spec is steady under speculative decoding, sharegpt has the lengths "
+            "of real ShareGPT first turns"
+        ),
     ] = "steady"
     trace: Annotated[
         str | None, Field(min_length=1, description="file with a request trace, in place of `kind`")

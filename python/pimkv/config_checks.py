@@ -127,7 +127,8 @@ def _check_admission(config: Config, report: Report) -> None:
 
 def _check_trace(config: Config, report: Report) -> None:
     kind, trace = config.workload.kind, config.workload.trace
-    if trace is not None and report.sure("workload.kind", "workload.trace") and kind in {"prefix", "longctx"}:
+    drawn = {"prefix", "longctx", "sharegpt"}
+    if trace is not None and report.sure("workload.kind", "workload.trace") and kind in drawn:
         message = f"the requests of workload.trace = {show(trace)} stand in its place; leave one out"
         report.add("workload.kind", kind, message)
 

@@ -19,7 +19,7 @@ from pimkv.scheduler import Rules, Scheduler
 from pimkv.sliding import Sliding
 from pimkv.summary import summarise
 from pimkv.wording import config_error
-from pimkv.workload import synthetic, traces
+from pimkv.workload import SYNTHETIC, traces
 from pimkv.workload.table import Requests
 
 Progress = Callable[[int, int], None]
@@ -37,7 +37,7 @@ def requests_of(config: Config) -> Requests:
             seed=config.seed,
         )
     rate = {} if w.arrival_rate is None else {"arrival_rate": w.arrival_rate}
-    return synthetic.SYNTHETIC[w.kind](w.request_limit, config.seed, **rate)
+    return SYNTHETIC[w.kind](w.request_limit, config.seed, **rate)
 
 
 def pool_blocks(config: Config, requests: Requests) -> int:

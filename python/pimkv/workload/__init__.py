@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from pimkv.workload.chains import Chains
 from pimkv.workload.sharegpt import draw_sharegpt
 from pimkv.workload.synthetic import DEFAULT_RATE, draw_arrivals, longctx, prefix, steady
 from pimkv.workload.table import MAX_STEP, MAX_TOKENS, Requests
@@ -16,6 +17,7 @@ __all__ = [
     "MAX_STEP",
     "MAX_TOKENS",
     "SYNTHETIC",
+    "Chains",
     "Requests",
     "draw_arrivals",
     "draw_sharegpt",

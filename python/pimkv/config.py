@@ -17,6 +17,7 @@ from pydantic import Field, SerializeAsAny
 from pimkv.config_checks import check_config
 from pimkv.derived import (
     MOST_BLOCK_TOKENS,
+    MOST_HASH_TOKENS,
     MOST_SHARDS,
     Geometry,
     command_repeat,
@@ -95,6 +96,14 @@ class Workload(Section):
         Field(
             gt=0,
             description="requests per decode step; left out: 0.25 (longctx 0.2), or a trace's own time stamps",
+        ),
+    ] = None
+    hash_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=MOST_HASH_TOKENS,
+            description="prompt tokens per hash of a trace with hash chains; left out: found from its lengths",
         ),
     ] = None
 
@@ -346,6 +355,13 @@ class Scheduler(Section):
         float, Field(gt=0, description="automatic pool, as a multiple of what max_batch mean sequences fill")
     ] = 1.3
     pool_blocks: Annotated[int, Field(ge=0, le=_COUNT, description="blocks of the pool; 0: automatic")] = 0
+    prefix_cache: Annotated[
+        bool, Field(description="keep prompt blocks for later requests of a trace that begin alike")
+    ] = False
+    cache_blocks: Annotated[
+        int,
+        Field(ge=0, le=_COUNT, description="blocks kept for nobody running, at most; 0: what the pool has"),
+    ] = 0
 
 
 class Scoring(Section):

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pimkv.derived import MOST_HASH_TOKENS
 from pimkv.errors import InvalidArgument
 
 _Ints = npt.NDArray[np.int64]
 
-MOST_HASH_TOKENS = 2**20
 _PLACE_BITS = 32  # of a block key: the block's place in its sequence; the rest is the node
 
 
@@ -78,10 +78,11 @@ class ChainReader:
     """Gathers the chains of a trace line by line, and finds out how many tokens a hash stands for.
 
     Every prompt of t tokens has ceil(t / tokens) hashes. `tokens` is as given, or else the one number that fits
-    every line; where several do, the one power of two among them.
+    every line; where several do, the one power of two among them. `optional`: a trace may have no chains at all.
     """
 
-    def __init__(self, tokens: int | None) -> None:
+    def __init__(self, tokens: int | None, *, optional: bool = False) -> None:
+        self.optional = optional
         self._given = tokens
         self._low, self._high = (1, MOST_HASH_TOKENS) if tokens is None else (tokens, tokens)
         self._offsets = array("q", [0])

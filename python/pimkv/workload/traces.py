@@ -79,7 +79,7 @@ def read_trace(
     requests: int | None,
     arrival_rate: float | None,
     seed: int,
-    chains: bool = False,
+    chains: bool | None = False,
     hash_tokens: int | None = None,
 ) -> Requests:
     """Read the first `requests` requests (None: all) of the trace at `path`.
@@ -93,8 +93,8 @@ def read_trace(
     or not one of its values is a time), arrivals are drawn as in `steady` from `default_rng(seed)`, at
     `DEFAULT_RATE` unless a rate is given.
 
-    With `chains` every request must have a hash chain, and the table gets them. `hash_tokens` is the number of
-    prompt tokens that a hash stands for; None finds the one that fits every line.
+    With `chains` every request must have a hash chain, and the table gets them; None: where the first one has.
+    `hash_tokens` is the number of prompt tokens that a hash stands for; None finds the one that fits every line.
 
     Raises:
         TraceError: a file that cannot be read, is of no known format, holds a malformed line or no usable
@@ -106,7 +106,8 @@ def read_trace(
         requests = require_int("requests", requests, 1)
     rng = np.random.default_rng(require_int("seed", seed, 0))
 
-    trace = _load(os.fspath(path), ChainReader(hash_tokens) if chains else None)
+    reader = ChainReader(hash_tokens, optional=chains is None) if chains is not False else None
+    trace = _load(os.fspath(path), reader)
     usable = len(trace.prompt)
     if requests is not None and requests > usable:
         _LOG.warning(
@@ -142,6 +143,7 @@ class _Trace:
     times: list[int] = field(default_factory=list)  # empty if the trace has no time stamps
     places: list[int] = field(default_factory=list)
     skipped: int = 0
+    reader: ChainReader | None = None  # of the chains, if they are wanted and there
     chains: Chains | None = None
 
 
@@ -153,20 +155,19 @@ def _load(path: str, chains: ChainReader | None) -> _Trace:
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
             stream: io.BufferedIOBase = gzip.GzipFile(fileobj=raw) if packed else raw
             with stream:
-                form, rows = _rows(path, _lines(path, stream), chains)
-                trace = _collect(path, form, rows, chains)
+                trace = _collect(path, *_rows(path, _lines(path, stream), chains))
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if chains is not None:
+    if trace.reader is not None:
         try:
-            trace.chains = chains.chains()
+            trace.chains = trace.reader.chains()
         except InvalidArgument as error:
             raise TraceError(f"{path}: {_HASHES}: {error}") from error
     return trace
 
 
 def _collect(path: str, form: _Format, rows: Iterator[_Row], chains: ChainReader | None) -> _Trace:
-    trace = _Trace()
+    trace = _Trace(reader=chains)
     kind = ""
     first: _Stamped = (0, None, "")
     seen, first_skipped = 0, 0
@@ -235,7 +236,9 @@ def _lines(path: str, stream: io.BufferedIOBase) -> Iterator[str]:
         raise TraceError(f"{path}:{number + 1}: gzip data truncated or damaged: {error}") from error
 
 
-def _rows(path: str, lines: Iterator[str], chains: ChainReader | None) -> tuple[_Format, Iterator[_Row]]:
+def _rows(
+    path: str, lines: Iterator[str], chains: ChainReader | None
+) -> tuple[_Format, Iterator[_Row], ChainReader | None]:
     head = []
     for line in lines:
         head.append(line)
@@ -245,19 +248,21 @@ def _rows(path: str, lines: Iterator[str], chains: ChainReader | None) -> tuple[
         raise TraceError(f"{path}: the file is empty")
     every = itertools.chain(head, lines)
     if head[-1].lstrip()[0] in "{[":
-        return _MOONCAKE, _json_rows(path, every, chains)
+        if chains is not None and chains.optional and f'"{_HASHES}"' not in head[-1]:
+            chains = None
+        return _MOONCAKE, _json_rows(path, every, chains), chains
     records = _csv_records(path, every)
     first = next(records, None)
     if first is None:  # the line held nothing but quotes
         raise TraceError(f"{path}: the file is empty")
     header = [name.strip() for name in first[1]]
     form = _recognise(path, first[0], header)
-    if chains is not None:
+    if chains is not None and not chains.optional:
         raise TraceError(
             f"{path}:{first[0]}: {form.name} traces have no hash chains, which a prefix cache needs; allowed "
             f"JSON lines as Mooncake's, with {_HASHES}"
         )
-    return form, _csv_rows(path, form, header, records)
+    return form, _csv_rows(path, form, header, records), None
 
 
 # ---- CSV

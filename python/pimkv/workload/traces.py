@@ -106,6 +106,8 @@ def read_trace(
         requests = require_int("requests", requests, 1)
     rng = np.random.default_rng(require_int("seed", seed, 0))
 
+    if hash_tokens is not None:
+        hash_tokens = require_int("hash_tokens", hash_tokens, 1)
     reader = ChainReader(hash_tokens, optional=chains is None) if chains is not False else None
     trace = _load(os.fspath(path), reader)
     usable = len(trace.prompt)

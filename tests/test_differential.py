@@ -148,6 +148,8 @@ class Managers(RuleBasedStateMachine):
         block_tokens = block_bytes // token_bytes // max(1, 8 // block_tokens)
         block_bytes = block_tokens * token_bytes
         self.managers, self.scorers = [], []
+        # What a prefix cache holds.
+        self.held: set[int] = set()
         for module in (_pimkv, reference):
             self.managers.append(
                 module.BlockManager(
@@ -195,10 +197,60 @@ class Managers(RuleBasedStateMachine):
         more=st.integers(-1, 20),
         scratch=st.integers(0, 2),
         prefix=st.one_of(st.none(), st.none(), st.integers(0, 1)),
+        shared=st.one_of(st.none(), st.lists(st.integers(-1, 33), max_size=3)),
     )
-    def admit(self, seq: int, tokens: int, more: int, scratch: int, prefix: int | None) -> None:
+    def admit(
+        self, seq: int, tokens: int, more: int, scratch: int, prefix: int | None, shared: list[int] | None
+    ) -> None:
         ask = {"reserve_tokens": max(0, tokens + more), "scratch_blocks": scratch, "prefix": prefix}
-        self.call(lambda m: m.admit(seq, tokens, **ask))
+        blocks = None if shared is None else ints(shared)
+        self.call(lambda m: m.admit(seq, tokens, shared=blocks, **ask))
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), seq=st.integers(0, 9), tokens=st.integers(0, 60))
+    def admit_after(self, data: st.DataObject, seq: int, tokens: int) -> None:
+        """A sequence that starts with blocks of a running one."""
+        other = data.draw(st.sampled_from(self.live))
+        most = len(self.managers[0].table(other))
+        blocks = self.managers[0].table(other)[: data.draw(st.integers(0, most))]
+        self.call(lambda m: m.admit(seq, tokens, shared=blocks))
+
+    @rule(data=st.data(), seq=st.integers(0, 9))
+    def hold(self, data: st.DataObject, seq: int) -> None:
+        most = len(self.managers[0].table(seq)) if seq in self.live else 1
+        places = data.draw(st.lists(st.integers(-1, most), max_size=4))
+        if self.call(lambda m: m.hold(seq, ints(places))) != REFUSED:
+            held = self.managers[0].table(seq)[ints(places)].tolist()
+            assert len(set(held)) == len(held) and not self.held & set(held)
+            self.held.update(held)
+
+    @rule(data=st.data(), seq=st.integers(0, 9))
+    def hold_all(self, data: st.DataObject, seq: int) -> None:
+        if seq in self.live:
+            table = self.managers[0].table(seq).tolist()
+            places = data.draw(st.permutations([i for i, b in enumerate(table) if b not in self.held]))
+            if self.call(lambda m: m.hold(seq, ints(places))) != REFUSED:
+                self.held.update(table)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def let_go(self, data: st.DataObject) -> None:
+        blocks = data.draw(st.lists(st.sampled_from(sorted(self.held)), unique=True))
+        assert self.call(lambda m: m.let_go(ints(blocks))) != REFUSED
+        self.held -= set(blocks)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), seq=st.integers(0, 9), tokens=st.integers(0, 60))
+    def admit_held(self, data: st.DataObject, seq: int, tokens: int) -> None:
+        blocks = data.draw(st.lists(st.sampled_from(sorted(self.held)), unique=True, max_size=5))
+        self.call(lambda m: m.admit(seq, tokens, shared=ints(blocks)))
+
+    @rule(blocks=st.lists(st.integers(-1, 33), max_size=2))
+    def let_anything_go(self, blocks: list[int]) -> None:
+        outcome = self.call(lambda m: m.let_go(ints(blocks)))
+        assert (outcome != REFUSED) == (len(set(blocks)) == len(blocks) and set(blocks) <= self.held)
+        if outcome != REFUSED:
+            self.held -= set(blocks)
 
     @rule(key=st.integers(0, 1), blocks=st.integers(0, 3))
     def pin_prefix(self, key: int, blocks: int) -> None:
@@ -207,7 +259,9 @@ class Managers(RuleBasedStateMachine):
 
     @rule(most_used=st.integers(0, 4))
     def compact(self, most_used: int) -> None:
-        self.call(lambda m: m.compact(most_used))
+        if self.call(lambda m: m.compact(most_used)) != REFUSED:
+            moved = dict(self.call(lambda m: m.copies()))
+            self.held = {moved.get(block, block) for block in self.held}
 
     @rule(seqs=st.lists(st.integers(0, 9), max_size=3), window=st.integers(0, 20))
     def trim(self, seqs: list[int], window: int) -> None:

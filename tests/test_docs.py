@@ -1,12 +1,14 @@
 """Every fenced command of the documents runs, every Python example too, and shown output is what is printed.
 
 A fenced block whose lines begin with a program's name is a list of commands. They run from top to bottom in one
-folder per document, with bash; `requests.csv` is there, and links to the checkout's own folders. A block that
+folder per document, with bash; `requests.csv` is there, `requests.jsonl` with hash chains, and links to the
+checkout's own folders. A block that
 follows the comment `<!-- output of: COMMAND -->` is output: each of its lines must be among those that COMMAND prints.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -79,6 +81,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (folder / "requests.csv").write_text(
             "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(rows) + "\n"
         )
+        turns = (
+            {"timestamp": 120 * i, "input_length": 50 + 20 * (i % 8), "output_length": 20 + 7 * i % 90}
+            | {"hash_ids": [1000 * (i % 3) + place for place in range(-(-(50 + 20 * (i % 8)) // 16))]}
+            for i in range(60)
+        )
+        (folder / "requests.jsonl").write_text("\n".join(map(json.dumps, turns)))
         for name in LINKS:
             if (ROOT / name).exists():
                 (folder / name).symlink_to(ROOT / name)

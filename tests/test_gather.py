@@ -90,7 +90,29 @@ class Traffic(RuleBasedStateMachine):
 
 
 class Sharing(Traffic):
-    """The same with forks, copies on write and speculation."""
+    """The same with forks, copies on write, speculation and a prefix cache."""
+
+    held: list[int]
+
+    @rule(data=st.data(), seq=st.integers(0, 9), tokens=st.integers(1, 40))
+    def admit_after(self, data: st.DataObject, seq: int, tokens: int) -> None:
+        tables = [table for _, table in sorted(self.tables().items())] + [sorted(self.held)]
+        table = data.draw(st.sampled_from(tables))
+        blocks = table[: data.draw(st.integers(0, len(table)))]
+        self.call(lambda m: m.admit(seq, tokens, shared=ints(blocks)))
+
+    @rule(data=st.data(), seq=st.integers(0, 9))
+    def hold(self, data: st.DataObject, seq: int) -> None:
+        table = self.tables().get(seq, [])
+        places = [i for i, b in enumerate(table) if b not in self.held and data.draw(st.booleans())]
+        if self.call(lambda m: m.hold(seq, ints(places))) != REFUSED:
+            self.held += [table[i] for i in places]
+
+    @rule(data=st.data())
+    def let_go(self, data: st.DataObject) -> None:
+        blocks = [b for b in self.held if data.draw(st.booleans())]
+        assert self.call(lambda m: m.let_go(ints(blocks))) != REFUSED
+        self.held = [b for b in self.held if b not in blocks]
 
     @rule(parent=st.integers(0, 9), child=st.integers(0, 9))
     def fork(self, parent: int, child: int) -> None:
@@ -123,7 +145,7 @@ class Invariants(Sharing):
 
     @initialize(**SIZES)
     def make(self, regions: int, per_region: int) -> None:
-        self.per_region, self.blocks = per_region, regions * per_region
+        self.per_region, self.blocks, self.held = per_region, regions * per_region, []
         make = {"block_tokens": BLOCK_TOKENS, "blocks_per_region": per_region}
         manager = _pimkv.BlockManager("pim-gather", self.blocks, own_first=True, relocate_tail=True, **make)
         self.managers = [manager]
@@ -227,7 +249,7 @@ class Twins(Sharing):
 
     @initialize(**SIZES, own_first=st.booleans(), relocate_tail=st.booleans())
     def make(self, regions: int, per_region: int, own_first: bool, relocate_tail: bool) -> None:
-        self.per_region, self.blocks = per_region, regions * per_region
+        self.per_region, self.blocks, self.held = per_region, regions * per_region, []
         shape = {"block_tokens": BLOCK_TOKENS, "blocks_per_region": per_region}
         levers = {"own_first": own_first, "relocate_tail": relocate_tail}
         self.managers = [
@@ -258,7 +280,7 @@ class NoLevers(Twins):
 
     @initialize(**SIZES)
     def make(self, regions: int, per_region: int) -> None:
-        self.per_region, self.blocks = per_region, regions * per_region
+        self.per_region, self.blocks, self.held = per_region, regions * per_region, []
         shape = {"block_tokens": BLOCK_TOKENS, "blocks_per_region": per_region}
         self.managers = [
             _pimkv.BlockManager(kind, self.blocks, **shape) for kind in ("pim-gather", "pim-aware")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pimkv import _pimkv, reference
+from pimkv.errors import ForeignBlock, InvalidArgument, UnknownSequence
 
 BACKENDS = pytest.mark.parametrize("module", [_pimkv, reference], ids=["rust", "reference"])
 
@@ -113,3 +114,70 @@ def test_a_prefix_outlives_its_sharers(module: Any) -> None:
     assert [manager.refcount(block) for block in shared] == [1, 1]
     assert manager.free_blocks == 14
     manager.check()
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", ["paged", "pim-aware", "pim-gather"])
+def test_a_held_block_outlives_its_sequence_and_starts_another(module: Any, kind: str) -> None:
+    manager = module.BlockManager(kind, 8, block_tokens=4, blocks_per_region=4)
+    assert manager.admit(0, 10)
+    first = manager.table(0)[:2]
+    # The deepest first; it is the order in which a cache would evict them.
+    manager.hold(0, ints(1, 0))
+    assert [manager.refcount(block) for block in first] == [2, 2]
+    manager.release(ints(0))
+    manager.check()
+    assert (manager.free_blocks, manager.live_blocks) == (6, 2)
+    assert manager.admit(1, 9, shared=first)
+    assert manager.table(1).tolist()[:2] == first.tolist()
+    assert (manager.inherited(1), manager.free_blocks, manager.blocks_allocated) == (8, 5, 4)
+    manager.let_go(first)
+    manager.check()
+    assert [manager.refcount(block) for block in first] == [1, 1]
+    # A third one starts with what the second alone holds, and each appends to a block of its own.
+    assert manager.admit(2, 9, shared=manager.table(1)[:2])
+    assert manager.grow(ints(1, 2), ints(1, 1)) == 2
+    assert manager.cow_copies == 0
+    manager.release(ints(1, 2))
+    assert manager.free_blocks == 8
+    manager.check()
+
+
+@BACKENDS
+def test_what_cannot_be_held_or_shared_is_refused_and_changes_nothing(module: Any) -> None:
+    manager = module.BlockManager("paged", 8, block_tokens=4)
+    manager.admit(0, 8)
+    table = manager.table(0)
+    free = next(block for block in range(8) if block not in table)
+    manager.hold(0, ints(0))
+    for call in (
+        lambda: manager.hold(0, ints(0)),
+        lambda: manager.hold(0, ints(1, 1)),
+        lambda: manager.hold(0, ints(2)),
+        lambda: manager.let_go(table[1:]),
+        lambda: manager.let_go(np.repeat(table[:1], 2)),
+        lambda: manager.admit(1, 9, shared=ints(free)),
+        lambda: manager.admit(1, 9, shared=np.repeat(table[:1], 2)),
+        lambda: manager.admit(1, 4, shared=table),
+    ):
+        with pytest.raises(InvalidArgument):
+            call()
+    with pytest.raises(ForeignBlock):
+        manager.let_go(ints(8))
+    with pytest.raises(ForeignBlock):
+        manager.admit(1, 9, shared=ints(-1))
+    with pytest.raises(UnknownSequence):
+        manager.hold(1, ints(0))
+    manager.check()
+    assert [manager.refcount(block) for block in table] == [2, 1]
+    assert manager.sequences().tolist() == [0]
+
+
+@BACKENDS
+def test_spans_neither_hold_nor_share(module: Any) -> None:
+    manager = module.BlockManager("contiguous", 8, block_tokens=4)
+    manager.admit(0, 8, reserve_tokens=8)
+    with pytest.raises(InvalidArgument, match="contiguous"):
+        manager.hold(0, ints(0))
+    with pytest.raises(InvalidArgument, match="contiguous"):
+        manager.admit(1, 8, reserve_tokens=8, shared=manager.table(0)[:1])

@@ -114,7 +114,7 @@ def test_the_first_requests_stay_as_recorded(
 
 def test_spec_has_the_requests_of_steady() -> None:
     assert SYNTHETIC["spec"] is SYNTHETIC["steady"] is steady
-    assert set(SYNTHETIC) == {"steady", "spec", "longctx", "prefix"}
+    assert set(SYNTHETIC) == {"steady", "spec", "longctx", "prefix", "sharegpt"}
 
 
 class Extremes(np.random.Generator):
@@ -166,7 +166,9 @@ def test_a_seed_gives_the_same_requests_again(name: str, n: int, seed: int, rate
     assert one.skipped == 0
 
 
-@pytest.mark.parametrize(("name", "rate"), [("steady", 0.25), ("longctx", 0.2), ("prefix", 0.25)])
+@pytest.mark.parametrize(
+    ("name", "rate"), [("steady", 0.25), ("longctx", 0.2), ("prefix", 0.25), ("sharegpt", 0.25)]
+)
 def test_the_default_rates_are_the_published_ones(name: str, rate: float) -> None:
     np.testing.assert_array_equal(
         SYNTHETIC[name](40, 3).arrival, SYNTHETIC[name](40, 3, arrival_rate=rate).arrival

@@ -116,8 +116,18 @@ class BlockManager(Protocol):
         prefix: int | None = None,
         reserve_tokens: int = 0,
         scratch_blocks: int = 0,
+        shared: Ints | None = None,
     ) -> bool:
-        """Gives a new sequence blocks for `tokens` tokens; False, nothing changed, if too few are free."""
+        """Gives a new sequence blocks for `tokens` tokens; False, nothing changed, if too few are free.
+
+        Its first blocks are those `shared`, full ones that are in use, or those of a pinned `prefix`.
+        """
+
+    def hold(self, seq: int, places: Ints) -> None:
+        """Takes a reference more on the blocks at these places of a table, for a prefix cache."""
+
+    def let_go(self, blocks: Ints) -> None:
+        """Drops that reference on blocks that are held, in this order."""
 
     def pin_prefix(self, key: int, blocks: int) -> bool:
         """Takes blocks under a prefix's key, held until the end; False, nothing changed, if too few are free."""

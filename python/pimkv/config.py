@@ -26,6 +26,7 @@ from pimkv.allocators import (
 from pimkv.config_checks import check_config
 from pimkv.derived import (
     MOST_BLOCK_TOKENS,
+    MOST_HASH_TOKENS,
     MOST_SHARDS,
     Geometry,
     command_repeat,
@@ -80,8 +81,11 @@ class Workload(Section):
     """Which requests arrive, and when."""
 
     kind: Annotated[
-        Literal["steady", "longctx", "prefix", "spec"],
-        Field(description="synthetic workload; spec is steady under speculative decoding"),
+        Literal["steady", "longctx", "prefix", "spec", "sharegpt"],
+        Field(
+            description="drawn workload; spec is steady under speculative decoding, sharegpt has the lengths "
+            "of real ShareGPT first turns"
+        ),
     ] = "steady"
     trace: Annotated[
         str | None, Field(min_length=1, description="file with a request trace, in place of `kind`")
@@ -98,6 +102,14 @@ class Workload(Section):
         Field(
             gt=0,
             description="requests per decode step; left out: 0.25 (longctx 0.2), or a trace's own time stamps",
+        ),
+    ] = None
+    hash_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=MOST_HASH_TOKENS,
+            description="prompt tokens per hash of a trace with hash chains; left out: found from its lengths",
         ),
     ] = None
 
@@ -259,6 +271,13 @@ class Scheduler(Section):
     ] = 1.3
     pool_blocks: Annotated[
         int, Field(ge=0, le=MOST_COUNT, description="blocks of the pool; 0: automatic")
+    ] = 0
+    prefix_cache: Annotated[
+        bool, Field(description="keep prompt blocks for later requests of a trace that begin alike")
+    ] = False
+    cache_blocks: Annotated[
+        int,
+        Field(ge=0, le=MOST_COUNT, description="blocks kept for nobody running, at most; 0: what the pool has"),
     ] = 0
 
 

@@ -111,6 +111,7 @@ def _check_all(config: Config, report: Report) -> None:
     _check_window(config, report)
     _check_pool(config, report)
     _check_admission(config, report)
+    _check_prefix_cache(config, report)
     _check_trace(config, report)
     _check_controller(config, report)
 
@@ -124,9 +125,33 @@ def _check_admission(config: Config, report: Report) -> None:
         report.add(field, "vllm", message)
 
 
+def _check_prefix_cache(config: Config, report: Report) -> None:
+    field, options = "scheduler.prefix_cache", config.allocator.options
+    limit = config.scheduler.cache_blocks
+    if not report.sure(field):
+        return
+    if not config.scheduler.prefix_cache:
+        if limit and report.sure("scheduler.cache_blocks"):
+            message = f"is the limit of a cache that is off; leave it out, or set {field}"
+            report.add("scheduler.cache_blocks", limit, message)
+        return
+    if report.sure("workload.trace") and config.workload.trace is None:
+        message = "finds equal beginnings by a trace's hash chains; needs workload.trace, or leave it out"
+        report.add(field, True, message)
+    if report.sure("allocator.kind") and options.spans:
+        message = (
+            f"shares blocks, and the spans of the {config.allocator.kind} allocator cannot; leave it out"
+        )
+        report.add(field, True, message)
+    if report.sure("allocator.kind", "allocator.options.compact") and getattr(options, "compact", False):
+        message = "knows the blocks that it keeps by number, and allocator.options.compact moves them; leave one out"
+        report.add(field, True, message)
+
+
 def _check_trace(config: Config, report: Report) -> None:
     kind, trace = config.workload.kind, config.workload.trace
-    if trace is not None and report.sure("workload.kind", "workload.trace") and kind in {"prefix", "longctx"}:
+    drawn = {"prefix", "longctx", "sharegpt"}
+    if trace is not None and report.sure("workload.kind", "workload.trace") and kind in drawn:
         message = f"the requests of workload.trace = {show(trace)} stand in its place; leave one out"
         report.add("workload.kind", kind, message)
 

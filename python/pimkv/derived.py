@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 DEFAULT_BLOCK_TOKENS = 16
 MOST_BLOCK_TOKENS = 2**20  # of a block, given or worked out from a region
 MOST_SHARDS = 2**10
+MOST_HASH_TOKENS = 2**20  # of a hash of a trace
 
 
 MOST_WASTE = 0.07  # of a padded region; above it, whole rows are filled instead

@@ -37,13 +37,13 @@ class DrawingManager:
         """Blocks that a sequence lacks to append so many tokens."""
         return max(0, self._blocks(self._manager.length(seq) + tokens) - len(self._manager.table(seq)))
 
-    def admit(self, seq: int, tokens: int, *, prefix: int | None = None, **_: int) -> bool:
+    def admit(self, seq: int, tokens: int, *, prefix: int | None = None, shared: Ints | None = None) -> bool:
         """As `BlockManager.admit`."""
-        shared = self._manager.prefix_blocks(prefix) if prefix is not None else 0
-        own = self._blocks(tokens) - shared
+        others = self._manager.prefix_blocks(prefix) if prefix is not None else 0
+        own = self._blocks(tokens) - others - (0 if shared is None else len(shared))
         if own <= self._manager.free_blocks:
             self._draw(own)
-        return self._manager.admit(seq, tokens, prefix=prefix)
+        return self._manager.admit(seq, tokens, prefix=prefix, shared=shared)
 
     def pin_prefix(self, key: int, blocks: int) -> bool:
         """As `BlockManager.pin_prefix`."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from pimkv.backend import BlockManager, Ints
 from pimkv.errors import BrokenInvariant
+from pimkv.prefix_cache import CachingManager, Found
 from pimkv.speculation import Rounds
 from pimkv.workload.table import Requests
 
@@ -33,6 +34,8 @@ class Running:
     # Length when last admitted, and how often in a row it was preempted by itself at that length.
     start: int = 0
     futile: int = 0
+    # Of its prompt's full blocks, worked out when it is first looked at.
+    keys: list[int] | None = None
 
 
 @dataclass
@@ -91,15 +94,23 @@ class Watcher:
 
 
 class Scheduler:
-    """Runs a request table through a block manager."""
+    """Runs a request table through a block manager, which may be one with a prefix cache."""
 
     def __init__(
-        self, requests: Requests, manager: BlockManager, rules: Rules, rounds: Rounds | None = None
+        self,
+        requests: Requests,
+        manager: BlockManager,
+        rules: Rules,
+        rounds: Rounds | None = None,
+        cache: CachingManager | None = None,
     ) -> None:
         self.counters = Counters()
+        self._requests = requests
         self._manager = manager
         self._rules = rules
         self._rounds = rounds
+        # The same manager where it has a prefix cache.
+        self._cache = cache
         self._arrivals = deque(self._request(requests, i) for i in range(len(requests)))
         self._preempted: deque[Running] = deque()
         self._running: list[Running] = []
@@ -193,17 +204,33 @@ class Scheduler:
         # The first sharer asks for the prefix's blocks and for its own.
         extra = shared - pinned
         own = (request.final_blocks if rules.admission == "oracle" else self._blocks(request.length)) - shared
+        found = self._find(request)
+        own -= found.blocks
         kept = self._unclaimed if rules.admission == "oracle" else rules.watermark
         # With nobody running there is no growth to keep blocks for.
         kept += rules.reserve if self._running else 0
-        if manager.free_blocks - kept < own + extra:
+        if manager.free_blocks - found.idle - kept < own + extra:
             return False
         if request.prefix is not None and extra and not manager.pin_prefix(request.prefix, extra):
             raise BrokenInvariant(f"prefix {request.prefix} was refused blocks that are free")
-        if not manager.admit(request.id, request.length, prefix=request.prefix):
+        if not self._take_in(request):
             raise BrokenInvariant(f"request {request.id} was refused blocks that are free")
         self._unclaimed += request.final_blocks - self._blocks(request.length)
         return True
+
+    def _find(self, request: Running) -> Found:
+        """What the prefix cache, if there is one, has of a request."""
+        if self._cache is None:
+            return Found()
+        if request.keys is None:
+            request.keys = self._requests.block_keys(request.id, self._rules.block_tokens)
+        return self._cache.find(request.keys, request.length)
+
+    def _take_in(self, request: Running) -> bool:
+        if self._cache is None:
+            return self._manager.admit(request.id, request.length, prefix=request.prefix)
+        # A request that has run before starts with a length of its own.
+        return self._cache.admit(request.id, request.length, keys=request.keys or (), again=request.start > 0)
 
     def _place_span(self, request: Running) -> bool:
         """A span for all it will hold; one that does not fit although enough blocks are free is a failure."""

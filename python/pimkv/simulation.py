@@ -16,12 +16,13 @@ from pimkv.derived import DEFAULT_BLOCK_TOKENS
 from pimkv.drawing import DrawingManager
 from pimkv.errors import ConfigError, Problem
 from pimkv.observing import Observer, OnStep
+from pimkv.prefix_cache import CachingManager, PrefixCache
 from pimkv.result import Result
 from pimkv.scheduler import Rules, Scheduler
 from pimkv.sliding import Sliding
 from pimkv.summary import summarise
 from pimkv.wording import config_error
-from pimkv.workload import synthetic, traces
+from pimkv.workload import SYNTHETIC, traces
 from pimkv.workload.table import Requests
 
 Progress = Callable[[int, int], None]
@@ -37,9 +38,11 @@ def requests_of(config: Config) -> Requests:
             requests=w.request_limit,
             arrival_rate=w.arrival_rate,
             seed=config.seed,
+            chains=config.scheduler.prefix_cache,
+            hash_tokens=w.hash_tokens,
         )
     rate = {} if w.arrival_rate is None else {"arrival_rate": w.arrival_rate}
-    return synthetic.SYNTHETIC[w.kind](w.request_limit, config.seed, **rate)
+    return SYNTHETIC[w.kind](w.request_limit, config.seed, **rate)
 
 
 def pool_blocks(config: Config, requests: Requests) -> int:
@@ -130,8 +133,13 @@ class Simulation:
         if config.allocator.options.draws:
             drawing = DrawingManager(operated, block_tokens=shape.block_tokens, seed=config.seed)
             operated = cast(BlockManager, drawing)
+        cache = PrefixCache(config.scheduler.cache_blocks) if config.scheduler.prefix_cache else None
+        caching = None
+        if cache is not None:
+            caching = CachingManager(operated, cache, block_tokens=shape.block_tokens)
+            operated = cast(BlockManager, caching)
         rounds = _rounds(config, operated, shape)
-        scheduler = Scheduler(self.requests, operated, self._rules(shape), rounds)
+        scheduler = Scheduler(self.requests, operated, self._rules(shape), rounds, caching)
         watcher = Observer(config, shape, manager, scorer, self._sliding(shape), on_step)
         if self._check:
             watcher.checks.append(manager.check)
@@ -142,7 +150,9 @@ class Simulation:
         counters = scheduler.run(watcher)
         if progress is not None:
             progress(len(self.requests), len(self.requests))
-        summary = summarise(config, shape, self.pool_blocks, self.requests.skipped, counters, watcher, rounds)
+        summary = summarise(
+            config, shape, self.pool_blocks, self.requests.skipped, counters, watcher, rounds, cache
+        )
         timing = {
             "wall_s": time.perf_counter() - started,
             "scoring_s": watcher.scoring_s,

@@ -11,6 +11,7 @@ from pimkv.metrics import device_of
 from pimkv.observing import Observer
 
 if TYPE_CHECKING:
+    from pimkv.prefix_cache import PrefixCache
     from pimkv.scheduler import Counters
     from pimkv.speculation import Rounds
 
@@ -26,6 +27,7 @@ def summarise(
     counters: Counters,
     watcher: Observer,
     rounds: Rounds | None,
+    cache: PrefixCache | None = None,
 ) -> dict[str, Any]:
     """Everything a run tells, as plain numbers; None for what is not defined."""
     samples, manager, scorer = watcher.samples, watcher.manager, watcher.scorer
@@ -64,6 +66,7 @@ def summarise(
             "blocks": shape.unit.blocks,
             "waste": shape.unit.waste,
         },
+        "prefix_cache": None if cache is None else _prefix_cache(cache, shape),
         "traffic": None,
         "sliding": None,
         "row_batch": None,
@@ -82,6 +85,20 @@ def summarise(
     if config.layout.traversal == "row-batch":
         summary["row_batch"] = _row_batch(config, shape, watcher, device)
     return summary
+
+
+def _prefix_cache(cache: PrefixCache, shape: Geometry) -> dict[str, Any]:
+    """What requests found there, and what became of it."""
+    c = cache.counters
+    return {
+        "hit_blocks": c.hit_blocks,
+        "looked_up_blocks": c.looked_up_blocks,
+        "hit_share": c.hit_share,
+        "hit_tokens": c.hit_blocks * shape.block_tokens,
+        "recovered_blocks": c.recovered_blocks,
+        "evicted_blocks": c.evicted_blocks,
+        "peak_blocks": c.peak_blocks,
+    }
 
 
 def exact_of(config: Config, shape: Geometry, scorer: Scorer) -> dict[str, Any]:

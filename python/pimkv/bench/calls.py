@@ -25,6 +25,8 @@ CALLS = frozenset(
         "pending_copies",
         "copies",
         "trim",
+        "hold",
+        "let_go",
     )
 )
 """The calls that change something, and the question that a step asks when some policy moves blocks."""

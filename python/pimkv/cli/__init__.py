@@ -14,6 +14,7 @@ COMMANDS = {
     "presets": "List the presets, or print the config's JSON Schema.",
     "reproduce": "Run everything that was published and print a ledger of claims.",
     "run": "Run one simulation and print its figures.",
+    "trace": "Print the lengths of a request trace and what a prefix cache would find in it.",
     "validate": "Run an installed simulator on exported traces and compare its figures with ours.",
 }
 

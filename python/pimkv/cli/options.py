@@ -112,6 +112,7 @@ FLAGS: tuple[tuple[str, str, click.ParamType[Any], str], ...] = (
     ("--pool-blocks", "scheduler.pool_blocks", INT, "Pool size in blocks; 0 sizes it by --headroom."),
     ("--free-order", "scheduler.free_order", TEXT, "Order in which a table's blocks are freed.  [default: the allocator's own]"),
     ("--admission", "scheduler.admission", TEXT, "When a request may start."),
+    ("--prefix-cache", "scheduler.prefix_cache", ON_OFF, "Keep prompt blocks of a trace with hash chains for later requests."),
     ("--spec-width", "speculation.width", INT, "Branches of a speculation round."),
     ("--spec-depth", "speculation.depth", INT, "Tokens that a branch drafts."),
     ("--spec-accept", "speculation.accept", NUMBER, "Chance accept**i that draft i is accepted."),

@@ -1,7 +1,8 @@
 """Block tables over a policy: reference counts, prefix sharing, fork, copy-on-write and speculation.
 
 The manager owns the blocks and asks the policy for ids. A block is given back when its last reference goes:
-references are held by tables, by pinned prefixes and by the branches of an unfinished speculation round.
+references are held by tables, by pinned prefixes, by a prefix cache and by the branches of an unfinished
+speculation round.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class BlockManager:
         self._blocks_per_region = blocks_per_region
         self._sequences: dict[int, _Sequence] = {}
         self._prefixes: dict[int, list[int]] = {}
+        self._held: set[int] = set()  # blocks that a prefix cache holds
         self._prefixes_written: set[int] = set()  # those that a sequence has been admitted with
         self._references: Counter[int] = Counter()  # of the blocks in use; never a zero
         self._copies: list[tuple[int, int]] = []
@@ -129,10 +131,12 @@ class BlockManager:
         prefix: int | None = None,
         reserve_tokens: int = 0,
         scratch_blocks: int = 0,
+        shared: Ints | None = None,
     ) -> bool:
         """Give a new sequence a table for `tokens` tokens (1 or more); False, and no change, if none fits.
 
-        With `prefix` the first blocks are those of that pinned prefix, one reference more on each; `tokens`
+        With `shared` the first blocks are those, full of tokens that others have written, one reference more
+        on each; they must be in use and `tokens` must reach into or past the last of them. With `prefix` the first blocks are those of that pinned prefix, one reference more on each; `tokens`
         must reach into or past the last of them. `contiguous` first reserves a span of ceil(reserve_tokens /
         block_tokens) + scratch_blocks blocks, which must hold the tokens; the other kinds reserve nothing
         and leave both numbers unused. Raises DuplicateSequence for a known sequence, InvalidArgument for a
@@ -142,14 +146,14 @@ class BlockManager:
         wanted = self._blocks_for(integer("tokens", tokens, 1))
         span = self._blocks_for(integer("reserve_tokens", reserve_tokens, 0))
         scratch = integer("scratch_blocks", scratch_blocks, 0)
-        shared: list[int] = []
+        first = self._shareable(shared)
         if prefix is not None:
             self._refuse_contiguous("prefix")
-            shared = self._known_prefix(prefix)
-            if wanted < len(shared):
-                raise InvalidArgument(
-                    f"tokens = {tokens}: must need at least the {len(shared)} blocks of prefix {prefix}"
-                )
+            if first:
+                raise InvalidArgument(f"prefix = {prefix}: must be left out where blocks are shared")
+            first = self._known_prefix(prefix)
+        if wanted < len(first):
+            raise InvalidArgument(f"tokens = {tokens}: must need at least the {len(first)} shared blocks")
         contiguous = self._policy.kind == "contiguous"
         if contiguous and span < wanted:
             raise InvalidArgument(
@@ -163,15 +167,15 @@ class BlockManager:
                 if not self._policy.reserve(seq, span, scratch):
                     return False
                 self._blocks_allocated += scratch
-            elif self._policy.free_blocks < wanted - len(shared):
+            elif self._policy.free_blocks < wanted - len(first):
                 return False
-            self._policy.plan(seq, wanted - len(shared))
-            self._references.update(shared)
-            sequence = _Sequence(tokens, list(shared), scratch if contiguous else 0)
+            self._policy.plan(seq, wanted - len(first))
+            self._references.update(first)
+            sequence = _Sequence(tokens, list(first), scratch if contiguous else 0)
+            # The first sequence with a prefix computes it, the later ones find it.
+            if prefix is None or prefix in self._prefixes_written:
+                sequence.inherited = min(tokens, len(first) * self._block_tokens)
             if prefix is not None:
-                # The first sequence with a prefix computes it, the later ones find it.
-                if prefix in self._prefixes_written:
-                    sequence.inherited = min(tokens, len(shared) * self._block_tokens)
                 self._prefixes_written.add(prefix)
             self._sequences[seq] = sequence
             if not self._fill(seq, wanted):
@@ -197,6 +201,47 @@ class BlockManager:
     def prefix_blocks(self, key: int) -> int:
         """The number of blocks pinned for that prefix, 0 if it is not pinned."""
         return len(self._prefixes.get(integer("key", key, 0, MAX_PREFIX), []))
+
+    # ---- a prefix cache ----
+
+    def hold(self, seq: int, places: Ints) -> None:
+        """Take one reference more on the blocks at these places of the table, for a prefix cache.
+
+        Raises UnknownSequence, and InvalidArgument for a place outside the table, for a block that is held
+        already and for `contiguous`, which cannot share.
+        """
+        table = self._known(seq).blocks
+        self._refuse_contiguous("hold")
+        blocks = [table[place] for place in vector("places", places, 0, len(table) - 1)]
+        for i, block in enumerate(blocks):
+            if block in self._held or block in blocks[:i]:
+                raise InvalidArgument(f"places contains that of block {block}: is held already")
+        self._references.update(blocks)
+        self._held.update(blocks)
+
+    def let_go(self, blocks: Ints) -> None:
+        """Drop the reference that `hold` took on each of these blocks, in this order.
+
+        Raises ForeignBlock, and InvalidArgument for a block that is not held or named twice.
+        """
+        leaving = vector("blocks", blocks, -(2**63))
+        for i, block in enumerate(leaving):
+            self.refcount(block)
+            if block not in self._held or block in leaving[:i]:
+                raise InvalidArgument(f"blocks contains {block}: must be held, and named once")
+        for block in leaving:
+            self._held.remove(block)
+            self._drop(block)
+
+    def _shareable(self, shared: Ints | None) -> list[int]:
+        """The blocks that a new sequence is to start with."""
+        blocks = [] if shared is None else vector("shared", shared, -(2**63))
+        if blocks:
+            self._refuse_contiguous("shared")
+        for i, block in enumerate(blocks):
+            if self.refcount(block) == 0 or block in blocks[:i]:
+                raise InvalidArgument(f"shared contains {block}: must be a block in use, named once")
+        return blocks
 
     # ---- growth ----
 
@@ -270,6 +315,7 @@ class BlockManager:
         branches = [b for s in self._sequences.values() if s.pending is not None for b in s.pending.branches]
         for blocks in [*(s.blocks for s in self._sequences.values()), *self._prefixes.values(), *branches]:
             blocks[:] = [moved.get(block, block) for block in blocks]
+        self._held = {moved.get(block, block) for block in self._held}
         self._copies += moves
         return len(moves)
 
@@ -536,8 +582,8 @@ class BlockManager:
     def check(self) -> None:
         """Raise BrokenInvariant unless every block is accounted for.
 
-        The policy's structures agree; each reference count equals the table entries, pins and pending
-        branches that name the block; the blocks with references are exactly those in use; every table is
+        The policy's structures agree; each reference count equals the table entries, pins, holds of a cache
+        and pending branches that name the block; the blocks with references are exactly those in use; every table is
         long enough and, if contiguous, the start of its span.
         """
         self._policy.check()
@@ -548,6 +594,7 @@ class BlockManager:
                 counted.update(branch)
         for pinned in self._prefixes.values():
             counted.update(pinned)
+        counted.update(self._held)
         if dict(counted) != dict(self._references):
             raise BrokenInvariant("reference counts differ from what tables, pins and pending branches hold")
         if set(counted) != self._policy.in_use:

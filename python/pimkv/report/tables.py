@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pimkv.config import Config, explicit_map, geometry, passes_of
+from pimkv.report.cache import cache_row, cache_rows
 from pimkv.result import SCHEMA_VERSION, Result, dumps
 
 Row = Sequence[str]
@@ -82,6 +83,7 @@ def details(config: Config, summary: dict[str, Any]) -> list[Row]:
                 f"M3 {plain(batch['m3_gbps'])} GB/s with {size(batch['query_bytes'])} of queries",
             )
         )
+    rows += cache_row(summary)
     if (t := summary["traffic"]) is not None:
         for name in ("write", "copy"):
             opened = f", {t['write_activations']:,} rows opened" if name == "write" else ""
@@ -218,6 +220,12 @@ def compare_table(
     lines += [*aligned(ends), ""]
     if any(result.summary["traffic"] for result in (*results, *realistic)):
         lines += [*aligned(traffic_rows([*results, *realistic])), ""]
+    caches = [
+        (f"{r.config.allocator.kind}, {r.config.experiment}", r.summary["prefix_cache"])
+        for r in (*results, *realistic)
+    ]
+    if any(cache for _, cache in caches):
+        lines += [*aligned(cache_rows(caches)), ""]
     lines += [*LEGEND, ""]
     if realistic:
         lines += ["realistic:", *scene(realistic[0].config, realistic[0].summary).splitlines()[1:], ""]

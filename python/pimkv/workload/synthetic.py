@@ -7,9 +7,7 @@ are tokens, rates are requests per decode step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from numbers import Real
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -88,12 +86,6 @@ def prefix(n: int, seed: int, arrival_rate: float = DEFAULT_RATE) -> Requests:
         prefix=np.where(shares, np.int64(0), np.int64(-1)),
         prefix_tokens=shared,
     )
-
-
-SYNTHETIC: Final[Mapping[str, Callable[..., Requests]]] = MappingProxyType(
-    {"steady": steady, "spec": steady, "longctx": longctx, "prefix": prefix}
-)
-"""The synthetic workloads by name, each called as `(n, seed, arrival_rate=its own default)`."""
 
 
 def _generator(seed: int) -> np.random.Generator:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pimkv.errors import InvalidArgument
+from pimkv.workload.chains import Chains
 
 MAX_TOKENS: Final = 2**31
 """Largest prompt or output of one request, tokens."""
@@ -38,6 +39,7 @@ class Requests:
         prefix: 0 where the prompt starts with the shared prefix, else -1.
         prefix_tokens: length of the shared prefix (id 0) in tokens, 0 if the workload has none.
         skipped: requests of the source left out because they had no prompt or no output tokens.
+        chains: the prompts' hash chains, one per row and as long as its prompt asks for; None if there are none.
 
     Raises:
         InvalidArgument: a column of another type or shape, or a value out of range; names the row.
@@ -49,6 +51,7 @@ class Requests:
     prefix: npt.NDArray[np.int64]
     prefix_tokens: int = 0
     skipped: int = 0
+    chains: Chains | None = None
 
     def __post_init__(self) -> None:
         n = self._own_columns()
@@ -77,9 +80,32 @@ class Requests:
                 f"prefix_tokens = {self.prefix_tokens}"
             )
 
+        self._check_chains()
+
     def __len__(self) -> int:
         """Number of requests."""
         return int(self.arrival.size)
+
+    def block_keys(self, request: int, block_tokens: int) -> list[int]:
+        """A key for each block that the request's prompt fills, equal for equal beginnings; none without chains."""
+        if self.chains is None:
+            return []
+        return self.chains.block_keys(request, int(self.prompt[request]), block_tokens)
+
+    def _check_chains(self) -> None:
+        if self.chains is None:
+            return
+        if self.prefix_tokens:
+            raise InvalidArgument(f"prefix_tokens = {self.prefix_tokens}: goes without chains")
+        if len(self.chains) != len(self):
+            raise InvalidArgument(f"chains of {len(self.chains)} requests: arrival has {len(self)}")
+        wrong = np.flatnonzero(np.diff(self.chains.offsets) != -(-self.prompt // self.chains.tokens))
+        if wrong.size:
+            i = int(wrong[0])
+            raise InvalidArgument(
+                f"chain {i} has {np.diff(self.chains.offsets)[i]} nodes: prompt[{i}] = {self.prompt[i]} asks for "
+                f"one per {self.chains.tokens} tokens"
+            )
 
     def _own_columns(self) -> int:
         """Replace the columns by read-only copies, so that no later write of the caller's reaches a run."""

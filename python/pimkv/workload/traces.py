@@ -11,6 +11,8 @@ A time stamp is a plain number of the unit below or, in CSV, an ISO 8601 date an
 | LLMServingSim | `input_toks` | `output_toks` | `arrival_time_ns`, ns |
 | Mooncake (JSON lines) | `input_length` | `output_length` | `timestamp`, ms |
 
+Mooncake's `hash_ids`, the hash chain of a prompt (`pimkv.workload.chains`), are read where chains are asked for.
+
 Nothing malformed is repaired or passed over; the whole file is checked, however few requests are asked for.
 """
 
@@ -34,7 +36,8 @@ from typing import Final, NoReturn
 
 import numpy as np
 
-from pimkv.errors import TraceError
+from pimkv.errors import InvalidArgument, TraceError
+from pimkv.workload.chains import ChainReader, Chains
 from pimkv.workload.synthetic import DEFAULT_RATE, draw_arrivals
 from pimkv.workload.table import MAX_TOKENS, Requests, require_int
 from pimkv.workload.timestamps import NO_TIME, common_ticks, exact_step, parse, to_steps
@@ -60,9 +63,10 @@ _CSV: Final = (
     _Format("LLMServingSim", "input_toks", "output_toks", "arrival_time_ns", 9),
 )
 _MOONCAKE: Final = _Format("Mooncake", "input_length", "output_length", "timestamp", 3)
+_HASHES: Final = "hash_ids"
 
-# One request: line number, prompt and output tokens, and the text of its time stamp if it has one.
-_Row = tuple[int, int, int, str | None]
+# One request: line number, prompt and output tokens, the text of its time stamp and its hashes if it has them.
+_Row = tuple[int, int, int, str | None, list[int] | None]
 
 # A time stamp as messages tell of it: line number, text, kind.
 _Stamped = tuple[int, str | None, str]
@@ -75,6 +79,8 @@ def read_trace(
     requests: int | None,
     arrival_rate: float | None,
     seed: int,
+    chains: bool | None = False,
+    hash_tokens: int | None = None,
 ) -> Requests:
     """Read the first `requests` requests (None: all) of the trace at `path`.
 
@@ -87,9 +93,12 @@ def read_trace(
     or not one of its values is a time), arrivals are drawn as in `steady` from `default_rng(seed)`, at
     `DEFAULT_RATE` unless a rate is given.
 
+    With `chains` every request must have a hash chain, and the table gets them; None: where the first one has.
+    `hash_tokens` is the number of prompt tokens that a hash stands for; None finds the one that fits every line.
+
     Raises:
         TraceError: a file that cannot be read, is of no known format, holds a malformed line or no usable
-            request. The message names file, line, column and value.
+            request, or not the chains that are asked for. The message names file, line, column and value.
         InvalidArgument: `step_ms`, `requests`, `arrival_rate` or `seed` out of range.
     """
     step = exact_step(step_ms)
@@ -97,7 +106,10 @@ def read_trace(
         requests = require_int("requests", requests, 1)
     rng = np.random.default_rng(require_int("seed", seed, 0))
 
-    trace = _load(os.fspath(path))
+    if hash_tokens is not None:
+        hash_tokens = require_int("hash_tokens", hash_tokens, 1)
+    reader = ChainReader(hash_tokens, optional=chains is None) if chains is not False else None
+    trace = _load(os.fspath(path), reader)
     usable = len(trace.prompt)
     if requests is not None and requests > usable:
         _LOG.warning(
@@ -117,6 +129,7 @@ def read_trace(
         output=np.array(trace.output, dtype=np.int64)[order],
         prefix=np.full(n, -1, dtype=np.int64),
         skipped=trace.skipped,
+        chains=None if trace.chains is None else trace.chains.take(order),
     )
 
 
@@ -132,9 +145,11 @@ class _Trace:
     times: list[int] = field(default_factory=list)  # empty if the trace has no time stamps
     places: list[int] = field(default_factory=list)
     skipped: int = 0
+    reader: ChainReader | None = None  # of the chains, if they are wanted and there
+    chains: Chains | None = None
 
 
-def _load(path: str) -> _Trace:
+def _load(path: str, chains: ChainReader | None) -> _Trace:
     if "\0" in path:
         raise TraceError(f"{path!r}: a null byte cannot be part of a file name")
     try:
@@ -142,29 +157,44 @@ def _load(path: str) -> _Trace:
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
             stream: io.BufferedIOBase = gzip.GzipFile(fileobj=raw) if packed else raw
             with stream:
-                return _collect(path, *_rows(path, _lines(path, stream)))
+                trace = _collect(path, *_rows(path, _lines(path, stream), chains))
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if trace.reader is not None:
+        try:
+            trace.chains = trace.reader.chains()
+        except InvalidArgument as error:
+            raise TraceError(f"{path}: {_HASHES}: {error}") from error
+    return trace
 
 
-def _collect(path: str, form: _Format, rows: Iterator[_Row]) -> _Trace:
-    trace = _Trace()
+def _collect(path: str, form: _Format, rows: Iterator[_Row], chains: ChainReader | None) -> _Trace:
+    trace = _Trace(reader=chains)
     kind = ""
     first: _Stamped = (0, None, "")
     seen, first_skipped = 0, 0
-    for line, prompt, output, text in rows:
+    for line, prompt, output, text, hashes in rows:
         stamp, value, places = parse(text, form.places)
         if not seen:
             kind, first = stamp, (line, text, stamp)
         elif stamp != kind:
             raise _mixed(path, form.time, first, (line, text, stamp))
         seen += 1
+        if (
+            chains is not None
+            and hashes is not None
+            and prompt
+            and (fault := chains.check(prompt, len(hashes)))
+        ):
+            raise TraceError(f"{path}:{line}: {_HASHES}: {fault}")
         if prompt == 0 or output == 0:
             trace.skipped += 1
             first_skipped = first_skipped or line
             continue
         trace.prompt.append(prompt)
         trace.output.append(output)
+        if chains is not None and hashes is not None:
+            chains.add(hashes)
         if kind != NO_TIME:
             trace.times.append(value)
             trace.places.append(places)
@@ -208,7 +238,9 @@ def _lines(path: str, stream: io.BufferedIOBase) -> Iterator[str]:
         raise TraceError(f"{path}:{number + 1}: gzip data truncated or damaged: {error}") from error
 
 
-def _rows(path: str, lines: Iterator[str]) -> tuple[_Format, Iterator[_Row]]:
+def _rows(
+    path: str, lines: Iterator[str], chains: ChainReader | None
+) -> tuple[_Format, Iterator[_Row], ChainReader | None]:
     head = []
     for line in lines:
         head.append(line)
@@ -218,14 +250,21 @@ def _rows(path: str, lines: Iterator[str]) -> tuple[_Format, Iterator[_Row]]:
         raise TraceError(f"{path}: the file is empty")
     every = itertools.chain(head, lines)
     if head[-1].lstrip()[0] in "{[":
-        return _MOONCAKE, _json_rows(path, every)
+        if chains is not None and chains.optional and f'"{_HASHES}"' not in head[-1]:
+            chains = None
+        return _MOONCAKE, _json_rows(path, every, chains), chains
     records = _csv_records(path, every)
     first = next(records, None)
     if first is None:  # the line held nothing but quotes
         raise TraceError(f"{path}: the file is empty")
     header = [name.strip() for name in first[1]]
     form = _recognise(path, first[0], header)
-    return form, _csv_rows(path, form, header, records)
+    if chains is not None and not chains.optional:
+        raise TraceError(
+            f"{path}:{first[0]}: {form.name} traces have no hash chains, which a prefix cache needs; allowed "
+            f"JSON lines as Mooncake's, with {_HASHES}"
+        )
+    return form, _csv_rows(path, form, header, records), None
 
 
 # ---- CSV
@@ -261,6 +300,7 @@ def _csv_rows(
             _tokens(path, line, form.prompt, record[prompt]),
             _tokens(path, line, form.output, record[output]),
             None if time is None else record[time].strip(),
+            None,
         )
 
 
@@ -331,7 +371,7 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _json_rows(path: str, lines: Iterator[str]) -> Iterator[_Row]:
+def _json_rows(path: str, lines: Iterator[str], chains: ChainReader | None) -> Iterator[_Row]:
     decode = json.JSONDecoder(object_pairs_hook=_object, parse_float=Decimal, parse_constant=_refuse).decode
     form = _MOONCAKE
     for line, text in enumerate(lines, 1):
@@ -348,11 +388,13 @@ def _json_rows(path: str, lines: Iterator[str]) -> Iterator[_Row]:
             ) from error
         if type(record) is not dict:
             raise TraceError(f"{path}:{line}: not JSON, one object per line: {_short(text)}")
+        prompt = _json_tokens(path, line, form.prompt, record)
         yield (
             line,
-            _json_tokens(path, line, form.prompt, record),
+            prompt,
             _json_tokens(path, line, form.output, record),
             _json_text(record[form.time]) if form.time in record else None,
+            None if chains is None else _json_hashes(path, line, record, prompt, chains),
         )
 
 
@@ -365,6 +407,22 @@ def _json_tokens(path: str, line: int, key: str, record: dict[str, object]) -> i
     if type(tokens) is not int or not 0 <= tokens <= MAX_TOKENS:
         raise _bad(path, line, key, _json_text(tokens), f"allowed an integer from 0 to {MAX_TOKENS}")
     return tokens
+
+
+def _json_hashes(
+    path: str, line: int, record: dict[str, object], prompt: int, chains: ChainReader
+) -> list[int]:
+    if _HASHES not in record:
+        raise TraceError(f"{path}:{line}: the key {_HASHES} is missing, which a prefix cache needs")
+    hashes = record[_HASHES]
+    if not isinstance(hashes, list):
+        raise _bad(path, line, _HASHES, _json_text(hashes), "allowed a list of integers")
+    for number in hashes:
+        if type(number) is not int:
+            raise _bad(path, line, _HASHES, _json_text(number), "allowed a list of integers")
+    if prompt and (fault := chains.check(prompt, len(hashes))):
+        raise TraceError(f"{path}:{line}: {_HASHES}: {fault}")
+    return hashes
 
 
 def _json_text(value: object) -> str:

@@ -1,11 +1,12 @@
 //! Block tables and reference counts: the manager owns blocks and asks a policy for ids.
 //!
-//! Every block in use has a count of what holds it: tables, prefix pins, and the branches of an open
-//! speculation round. It goes back to the policy when the last one lets go. Running out of blocks is
+//! Every block in use has a count of what holds it: tables, prefix pins, a prefix cache, and the branches of
+//! an open speculation round. It goes back to the policy when the last one lets go. Running out of blocks is
 //! an answer, not an error; a refused call leaves everything as it was.
 
 mod picker;
 mod relocation;
+mod sharing;
 mod speculation;
 
 use std::collections::BTreeMap;
@@ -149,6 +150,8 @@ pub struct BlockManager {
     references: Vec<u32>,
     tables: FxHashMap<SeqId, Table>,
     prefixes: BTreeMap<u32, Prefix>,
+    /// Blocks that a prefix cache holds; only ever asked for one of them.
+    held: FxHashSet<BlockId>,
     live: u32,
     allocated: u64,
     cow_copies: u64,
@@ -183,6 +186,7 @@ impl BlockManager {
             references: vec![0; pool.blocks as usize],
             tables: FxHashMap::default(),
             prefixes: BTreeMap::new(),
+            held: FxHashSet::default(),
             live: 0,
             allocated: 0,
             cow_copies: 0,
@@ -360,7 +364,11 @@ impl BlockManager {
     /// Gives a new sequence the blocks for its first tokens; `false`, with nothing changed, if they
     /// are not free.
     pub fn admit(&mut self, seq: SeqId, ask: impl Into<Admission>) -> Result<bool> {
-        let ask = ask.into();
+        self.admit_sharing(seq, ask.into(), &[])
+    }
+
+    /// The same for a sequence whose first blocks are these full ones, which something else holds too.
+    pub fn admit_sharing(&mut self, seq: SeqId, ask: Admission, shared: &[BlockId]) -> Result<bool> {
         if self.tables.contains_key(&seq) {
             return Err(Error::DuplicateSequence(seq));
         }
@@ -369,6 +377,11 @@ impl BlockManager {
         }
         let need = self.blocks_for(ask.tokens);
         let mut table = Table { tokens: ask.tokens, ..Table::default() };
+        if !shared.is_empty() {
+            self.check_shared(ask, shared)?;
+            table.blocks.extend_from_slice(shared);
+            table.inherited = ask.tokens.min(shared.len() as u64 * u64::from(self.block_tokens));
+        }
         if let Some(key) = ask.prefix {
             self.refuse_if_reserving("prefix")?;
             let unknown = || Error::invalid("prefix", key, "a key that is pinned");
@@ -401,7 +414,7 @@ impl BlockManager {
             for &block in &table.blocks {
                 m.references[block.index()] += 1;
                 if let Some(gather) = &mut m.gather {
-                    gather.groups.share(seq, block, None);
+                    gather.groups.share(seq, block);
                 }
             }
             if let Some(prefix) = ask.prefix.and_then(|key| m.prefixes.get_mut(&key)) {
@@ -550,11 +563,9 @@ impl BlockManager {
         let (blocks, tokens) = (table.blocks.clone(), table.tokens);
         self.policy.mark(Operation::Fork, parent.into(), None, child.0.into());
         for &block in &blocks {
-            let held = &mut self.references[block.index()];
-            let sole = (*held == 1).then_some(parent);
-            *held += 1;
+            self.references[block.index()] += 1;
             if let Some(gather) = &mut self.gather {
-                gather.groups.share(child, block, sole);
+                gather.groups.share(child, block);
             }
         }
         let edits = Edits { stamp: fresh_stamp(), ..Edits::default() };
@@ -703,6 +714,7 @@ impl BlockManager {
         for block in self.prefixes.values_mut().flat_map(|prefix| &mut prefix.blocks) {
             *block = target.get(block).copied().unwrap_or(*block);
         }
+        self.held = self.held.iter().map(|block| target.get(block).copied().unwrap_or(*block)).collect();
         self.copies.extend(&moves);
         Ok(moves.len())
     }
@@ -743,7 +755,8 @@ impl BlockManager {
         let mut held = vec![0_u32; self.references.len()];
         let branches = self.tables.values().filter_map(|t| t.turn.as_deref()).flat_map(Turn::branches);
         let tables = self.tables.values().flat_map(|t| &t.blocks);
-        for block in tables.chain(self.prefixes.values().flat_map(|p| &p.blocks)).chain(branches) {
+        let pins = self.prefixes.values().flat_map(|p| &p.blocks).chain(&self.held);
+        for block in tables.chain(pins).chain(branches) {
             held[block.index()] += 1;
         }
         for (index, (&held, &counted)) in held.iter().zip(&self.references).enumerate() {

@@ -85,6 +85,8 @@ operations! {
     Write = 23,
     /// Marker: `count` blocks at the front of `owner` go.
     Trim = 24,
+    /// Marker: a prefix cache lets `count` blocks go.
+    LetGo = 25,
 }
 
 /// Which kind of owner the number in a record names.

@@ -28,6 +28,17 @@ fn reshaped(py: Python<'_>, flat: Vec<i64>, rows: usize, columns: usize) -> Resu
     Ok(array.map_err(|e| Error::BrokenInvariant(e.to_string()))?)
 }
 
+impl BlockManager {
+    fn block_id(&self, block: i64) -> std::result::Result<BlockId, Error> {
+        let foreign = Error::ForeignBlock { block, blocks: self.inner.blocks() };
+        u32::try_from(block).map(BlockId).map_err(|_| foreign)
+    }
+
+    fn block_ids(&self, blocks: &Ints<'_>) -> std::result::Result<Vec<BlockId>, Error> {
+        blocks.as_array().iter().map(|&block| self.block_id(block)).collect()
+    }
+}
+
 #[pymethods]
 impl BlockManager {
     /// An empty pool of `blocks` blocks under the policy `kind`.
@@ -101,7 +112,7 @@ impl BlockManager {
     }
 
     /// Gives a new sequence blocks for `tokens` tokens; False, with nothing changed, if too few are free.
-    #[pyo3(signature = (seq, tokens, *, prefix = None, reserve_tokens = 0, scratch_blocks = 0))]
+    #[pyo3(signature = (seq, tokens, *, prefix = None, reserve_tokens = 0, scratch_blocks = 0, shared = None))]
     fn admit(
         &mut self,
         seq: i64,
@@ -109,6 +120,7 @@ impl BlockManager {
         prefix: Option<i64>,
         reserve_tokens: i64,
         scratch_blocks: i64,
+        shared: Option<Ints<'_>>,
     ) -> Result<bool> {
         let ask = Admission {
             tokens: bounded("tokens", tokens, "allowed 1 and up")?,
@@ -116,7 +128,19 @@ impl BlockManager {
             reserve_tokens: bounded("reserve_tokens", reserve_tokens, "allowed 0 and up")?,
             scratch_blocks: bounded("scratch_blocks", scratch_blocks, "allowed 0 to 4294967295")?,
         };
-        Ok(self.inner.admit(seq_id(seq)?, ask)?)
+        let shared = shared.map(|blocks| self.block_ids(&blocks)).transpose()?.unwrap_or_default();
+        Ok(self.inner.admit_sharing(seq_id(seq)?, ask, &shared)?)
+    }
+
+    /// Takes a reference more on the blocks at these places of a table, for a prefix cache.
+    fn hold(&mut self, seq: i64, places: Ints<'_>) -> Result<()> {
+        Ok(self.inner.hold(seq_id(seq)?, &counts("places", &places, "allowed 0 to blocks - 1")?)?)
+    }
+
+    /// Drops that reference on blocks that are held, in this order.
+    fn let_go(&mut self, blocks: Ints<'_>) -> Result<()> {
+        let blocks = self.block_ids(&blocks)?;
+        Ok(self.inner.let_go(&blocks)?)
     }
 
     /// Takes blocks under a prefix's key, held until the end; False, with nothing changed, if too few are free.
@@ -242,8 +266,7 @@ impl BlockManager {
 
     /// How many tables and pins hold a block.
     fn refcount(&self, block: i64) -> Result<u32> {
-        let foreign = Error::ForeignBlock { block, blocks: self.inner.blocks() };
-        Ok(self.inner.references(BlockId(u32::try_from(block).map_err(|_| foreign)?))?)
+        Ok(self.inner.references(self.block_id(block)?)?)
     }
 
     /// The sequences that have a table, ascending.

@@ -117,16 +117,30 @@ impl Groups {
         self.change(seq, block, 1, 0);
     }
 
-    /// A block that something else holds joins the table too; `sole` is the only table that held it.
-    pub(crate) fn share(&mut self, seq: SeqId, block: BlockId, sole: Option<SeqId>) {
-        self.alone[block.index()] = None;
-        if let Some(sole) = sole {
-            self.change(sole, block, -1, 1);
-        }
-        let sharers = self.sharers.entry(block).or_default();
-        sharers.extend(sole);
-        sharers.push(seq);
+    /// A block that something else holds joins the table too.
+    pub(crate) fn share(&mut self, seq: SeqId, block: BlockId) {
+        self.pin(block);
+        self.sharers.entry(block).or_default().push(seq);
         self.change(seq, block, 0, 1);
+    }
+
+    /// Something else than the table that alone holds the block, if one does, is about to hold it too.
+    pub(crate) fn pin(&mut self, block: BlockId) {
+        if let Some(sole) = self.alone[block.index()].take() {
+            self.change(sole, block, -1, 1);
+            self.sharers.insert(block, vec![sole]);
+        }
+    }
+
+    /// What is no table has let the block go; `left` references stay.
+    pub(crate) fn unpin(&mut self, block: BlockId, left: u32) {
+        if left == 1
+            && let Some(&sole) = self.sharers.get(&block).and_then(|sharers| sharers.first())
+        {
+            self.sharers.remove(&block);
+            self.alone[block.index()] = Some(sole);
+            self.change(sole, block, 1, -1);
+        }
     }
 
     /// A block leaves the table; `left` references stay.

@@ -322,7 +322,8 @@ impl Checker {
             | Operation::Speculate
             | Operation::Pin
             | Operation::Write
-            | Operation::Trim => {
+            | Operation::Trim
+            | Operation::LetGo => {
                 self.context = Some(record.operation);
                 if self.replay.calls.len().is_multiple_of(1024) {
                     self.measure();

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pimkv.config import Config
     from pimkv.controller import Controller
     from pimkv.oplog import read_oplog
+    from pimkv.placement import read_placement
     from pimkv.result import Result
     from pimkv.simulation import Simulation
 
@@ -27,6 +28,7 @@ __all__ = [
     "Simulation",
     "__version__",
     "read_oplog",
+    "read_placement",
 ]
 
 _HOMES = {
@@ -35,6 +37,7 @@ _HOMES = {
     "Result": "pimkv.result",
     "Simulation": "pimkv.simulation",
     "read_oplog": "pimkv.oplog",
+    "read_placement": "pimkv.placement",
 }
 
 

@@ -37,7 +37,8 @@ class TraceError(PimkvError, ValueError):
 
 
 class LogError(PimkvError, ValueError):
-    """An operation log that is damaged, foreign or not to be replayed; the message names the offset in it."""
+    """A recorded file (operation log, placement) that is damaged, foreign or not to be replayed; the message
+    names the offset in it."""
 
 
 class InvalidArgument(PimkvError, ValueError):

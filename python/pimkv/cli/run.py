@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pimkv.cli.options import (
+    INT,
     Given,
     backend_option,
     config_options,
@@ -25,26 +26,54 @@ from pimkv.cli.options import (
 @click.option(
     "--oplog", metavar="FILE", help="Record what the allocator is asked here (pimkv bench ops --log FILE)."
 )
+@click.option(
+    "--record-placement",
+    "placement",
+    metavar="FILE",
+    help="Record which block holds what here (pimkv report --placement FILE).",
+)
+@click.option(
+    "--record-every",
+    type=INT,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Record the placement of every N-th decode step.",
+)
 @json_option
 @quiet_option
 def command(
-    given: Given, backend: str, out: str | None, oplog: str | None, as_json: bool, quiet: bool
+    given: Given,
+    backend: str,
+    out: str | None,
+    oplog: str | None,
+    placement: str | None,
+    record_every: int,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Run one simulation and print its figures."""
-    folder = out_folder(out)
-    config = given.load(backend=backend)
-
     from pimkv.oplog import check_folder, write_oplog
+    from pimkv.placement import Recorder, every_problem, folder_problem
     from pimkv.report.tables import run_table
     from pimkv.simulation import Simulation
+
+    folder = out_folder(out)
+    found = [every_problem(record_every), None if placement is None else folder_problem(placement)]
+    problems = [problem for problem in found if problem is not None]
+    config = Given(given.tables, (*given.problems, *problems)).load(backend=backend)
 
     if oplog is not None:
         # Told now rather than when the run is done and would be lost.
         check_folder(oplog)
     with logging_to_stderr(quiet=quiet), progress(config.allocator.kind, quiet=quiet) as bar:
-        result = Simulation(config, backend=backend, record=oplog is not None).run(bar)
+        run = Simulation(config, backend=backend, record=oplog is not None)
+        recorder = None if placement is None else Recorder(config, run.pool_blocks, record_every)
+        result = run.run(bar, None if recorder is None else recorder.step)
     if folder is not None:
         result.write(folder)
     if oplog is not None and result.oplog is not None:
         write_oplog(oplog, result.oplog)
+    if recorder is not None and placement is not None:
+        recorder.write(placement)
     click.echo(result.to_json() if as_json else run_table(result))

@@ -41,6 +41,14 @@ class LogError(PimkvError, ValueError):
     names the offset in it."""
 
 
+class StoreError(PimkvError):
+    """The store of a sweep that cannot be read or written, such as on a full disk."""
+
+
+class MissingExtra(ConfigError, ImportError):
+    """A library that only some installations have; the message tells which extra brings it."""
+
+
 class InvalidArgument(PimkvError, ValueError):
     """An argument outside its range; the message names the argument, its value and the range."""
 

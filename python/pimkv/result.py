@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -126,6 +127,19 @@ def resolved(config: Config) -> dict[str, Any]:
         "queries_per_command": config.controller.queries_per_command or heads,
     }
     return tables
+
+
+def flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables and lists as one flat mapping with dotted names ("exact.m1", "passes.0.m1")."""
+    row: dict[str, Any] = {}
+    for name, value in tables.items():
+        if isinstance(value, Mapping):
+            row |= flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list):
+            row |= flat({f"{name}.{index}": item for index, item in enumerate(value)}, prefix)
+        else:
+            row[f"{prefix}{name}"] = value
+    return row
 
 
 def cell(value: float) -> float | str:

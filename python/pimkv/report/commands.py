@@ -38,9 +38,11 @@ def nested(values: dict[str, Any]) -> dict[str, Any]:
     """{"a.b": 1} as {"a": {"b": 1}}."""
     tables: dict[str, Any] = {}
     for name, value in values.items():
-        for part in reversed(name.split(".")):
-            value = {part: value}
-        tables = merge(tables, value)
+        *sections, field = name.split(".")
+        inner: dict[str, Any] = {field: value}
+        for section in reversed(sections):
+            inner = {section: inner}
+        tables = merge(tables, inner)
     return tables
 
 

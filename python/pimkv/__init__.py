@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pimkv.oplog import read_oplog
     from pimkv.result import Result
     from pimkv.simulation import Simulation
+    from pimkv.sweep.execute import SweepResult, run_sweep
+    from pimkv.sweep.spec import Sweep, load_sweep
+    from pimkv.sweep.store import Store
 
 __all__ = [
     "AddressMap",
@@ -25,8 +28,13 @@ __all__ = [
     "Result",
     "Scorer",
     "Simulation",
+    "Store",
+    "Sweep",
+    "SweepResult",
     "__version__",
+    "load_sweep",
     "read_oplog",
+    "run_sweep",
 ]
 
 _HOMES = {
@@ -34,7 +42,12 @@ _HOMES = {
     "Controller": "pimkv.controller",
     "Result": "pimkv.result",
     "Simulation": "pimkv.simulation",
+    "Store": "pimkv.sweep.store",
+    "Sweep": "pimkv.sweep.spec",
+    "SweepResult": "pimkv.sweep.execute",
+    "load_sweep": "pimkv.sweep.spec",
     "read_oplog": "pimkv.oplog",
+    "run_sweep": "pimkv.sweep.execute",
 }
 
 

@@ -183,15 +183,13 @@ def diff(a: str, b: str, store: str, as_json: bool) -> None:
 def rm(keys: Sequence[str], store: str, failed: bool) -> None:
     """Remove points; a sweep would run them again."""
     from pimkv.errors import ConfigError, Problem
-    from pimkv.sweep.store import Store
+    from pimkv.sweep.store import Store, path_mistakes
     from pimkv.wording import config_error
 
     if not keys and not failed:
         raise config_error([Problem("key", None, "name at least one point, or give --failed")])
-    problems: list[Problem] = []
-    if not Path(store).exists():
-        # Removing from what is not there must not make it.
-        problems.append(Problem("store", store, "there is no such file", flag="--store"))
+    # Removing from what is not there must not make it.
+    if problems := path_mistakes(store, readonly=True):
         raise config_error(problems)
     with Store.open(store) as opened:
         doomed = dict.fromkeys(sorted(opened.failed()) if failed else ())

@@ -76,10 +76,11 @@ def command(
         return
 
     from pimkv.sweep.execute import run_sweep
-    from pimkv.sweep.store import Store
+    from pimkv.sweep.store import Store, path_mistakes
 
+    mistakes = _engine_mistakes(jobs, engine, scheduler) + path_mistakes(store)
     with logging_to_stderr(quiet=quiet):
-        planned = _planned(spec, again, assignments, _engine_mistakes(jobs, engine, scheduler))
+        planned = _planned(spec, again, assignments, mistakes)
     if dry_run:
         click.echo(_dry_run(planned, store, jobs, engine, as_json=as_json))
         return

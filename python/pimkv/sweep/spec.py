@@ -274,14 +274,17 @@ def _configs(common: Tables, axes: Sequence[_Axis], count: int, found: list[Prob
             found.append(problem._replace(message=problem.message + where))
         else:
             found.append(problem)
-    found += _trace_mistakes(configs)
+    found += _trace_mistakes(common, axes)
     return configs
 
 
-def _trace_mistakes(configs: Iterable[Config]) -> Iterator[Problem]:
+def _trace_mistakes(common: Tables, axes: Sequence[_Axis]) -> Iterator[Problem]:
     """What is wrong with the traces themselves, each read once rather than failing in every point."""
-    for path in dict.fromkeys(config.workload.trace for config in configs):
-        if path is not None:
+    traces = [[_flat(move).get("workload.trace") for move in axis.moves] for axis in axes]
+    if all(None in of_axis for of_axis in traces):
+        traces.append([_flat(common).get("workload.trace")])
+    for path in dict.fromkeys(itertools.chain(*traces)):
+        if isinstance(path, str) and path:
             try:
                 read_trace(path, step_ms=1.0, requests=None, arrival_rate=None, seed=0)
             except TraceError as error:

@@ -13,7 +13,9 @@ COMMANDS = {
     "export": "Write block tables as traces that AttAcc's simulator or Ramulator 2 reads.",
     "presets": "List the presets, or print the config's JSON Schema.",
     "reproduce": "Run everything that was published and print a ledger of claims.",
+    "results": "List, show, compare, export or remove what sweeps have stored.",
     "run": "Run one simulation and print its figures.",
+    "sweep": "Run a grid of configs, in parallel, into a store that a crash cannot harm.",
     "validate": "Run an installed simulator on exported traces and compare its figures with ours.",
 }
 

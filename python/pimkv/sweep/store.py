@@ -89,15 +89,8 @@ class Store:
         exist, is no store, or is a store of another version.
         """
         name = str(path)
-        if not name.strip():
-            raise _refused(name, "is empty; must name a file")
-        if name != ":memory:":
-            if Path(name).is_dir():
-                raise _refused(name, "is a folder; must name a file")
-            if readonly and not Path(name).exists():
-                raise _refused(name, "there is no such file")
-            if not Path(name).absolute().parent.is_dir():
-                raise _refused(name, "its folder does not exist")
+        if mistakes := path_mistakes(name, readonly=readonly):
+            raise config_error(mistakes)
         try:
             store = cls(_connected(name, readonly=readonly), name)
         except sqlite3.OperationalError as error:
@@ -284,6 +277,23 @@ class Store:
             raise StoreError(
                 f"store = {self.path!r}: {error}; every point that was reported as finished is kept"
             ) from error
+
+
+def path_mistakes(path: str | Path, *, readonly: bool = False) -> list[Problem]:
+    """Why no store can be at `path`, as far as that shows without opening it."""
+    name = str(path)
+    wrong = ""
+    if not name.strip():
+        wrong = "is empty; must name a file"
+    elif name == ":memory:":
+        pass
+    elif Path(name).is_dir():
+        wrong = "is a folder; must name a file"
+    elif readonly and not Path(name).exists():
+        wrong = "there is no such file"
+    elif not Path(name).absolute().parent.is_dir():
+        wrong = "its folder does not exist"
+    return [Problem("store", name, wrong, flag="--store")] if wrong else []
 
 
 def configs_of(path: str | Path) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ COMMANDS = {
     "derive": "Print region size and blocks per region of a model on a DRAM.",
     "export": "Write block tables as traces that AttAcc's simulator or Ramulator 2 reads.",
     "presets": "List the presets, or print the config's JSON Schema.",
+    "report": "Draw figures and one HTML page with tables, figures and the row map.",
     "reproduce": "Run everything that was published and print a ledger of claims.",
     "results": "List, show, compare, export or remove what sweeps have stored.",
     "run": "Run one simulation and print its figures.",

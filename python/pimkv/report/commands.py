@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from functools import cache
 from typing import Any
 
 from pimkv.config import load, merge
@@ -50,12 +51,8 @@ def given(config: dict[str, Any]) -> dict[str, Any]:
     """The fields of a resolved config, by dotted name, that differ from what they are when left out."""
     values = flat(config)
     first = {name: values[name] for name in _CHOICES if values.get(name) is not None}
-    plain = flat(resolved(load({})))
-    try:
-        defaults = flat(resolved(load(nested(first))))
-    except ConfigError:
-        # Not to be run with the other fields left out, so all that differs from a plain run is named.
-        defaults = plain
+    plain = _defaults("{}")
+    defaults = _defaults(json.dumps(nested(first)))
     chosen = {name: value for name, value in first.items() if value != plain.get(name)}
     rest = {
         name: value
@@ -63,6 +60,15 @@ def given(config: dict[str, Any]) -> dict[str, Any]:
         if name not in _CHOICES and value is not None and value != defaults.get(name)
     }
     return chosen | rest
+
+
+@cache
+def _defaults(tables: str) -> dict[str, Any]:
+    """What fields are when only these are given, as JSON; as in a plain run where that alone cannot be run."""
+    try:
+        return flat(resolved(load(json.loads(tables))))
+    except ConfigError:
+        return _defaults("{}")
 
 
 def options(values: dict[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pimkv.report.drawn import Drawn
 from pimkv.report.points import (
     BLOCK_TOKENS,
     HEADROOM,
@@ -33,20 +34,6 @@ GBPS = "bandwidth of KV reads (GB/s)"
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A figure as files ("pdf", "png", and "light" and "dark" SVG), and what belongs to it."""
-
-    name: str
-    title: str
-    caption: str
-    command: str
-    spec: str
-    """The sweep that makes its data, as TOML; empty where no sweep does."""
-
-    files: dict[str, bytes]
-
-
-@dataclass(frozen=True)
 class _Kind:
     name: str
     title: str
@@ -69,14 +56,13 @@ def draw_all(found: Sequence[Point]) -> tuple[list[Drawn], list[str]]:
 
 
 def _draw(kind: _Kind, chosen: Slice) -> Drawn:
-    command = f"pimkv sweep {kind.name}.toml"
+    command = f"pimkv sweep figures/{kind.name}.toml"
     files = rendered(functools.partial(kind.draw, chosen), title=kind.title, command=command)
-    others = f" The store has {chosen.others} other such set(s) of points; this is the fullest." * bool(
-        chosen.others
-    )
-    return Drawn(
-        kind.name, kind.title, f"{fixed(chosen)}.{others}", command, spec_of(chosen, kind.title), files
-    )
+    more = "1 other set" if chosen.others == 1 else f"{chosen.others} other sets"
+    others = f" {more} of points would do; this one is the fullest." if chosen.others else ""
+    copies = " Copies: blocks that moves read and write over blocks that attention reads, the largest share."
+    caption = f"{fixed(chosen)}.{copies * any(p.copies for p in chosen.points)}{others}"
+    return Drawn(kind.name, kind.title, caption, command, spec_of(chosen, kind.title), files)
 
 
 def _spread(points: Sequence[Point], name: str) -> tuple[float, float, float]:
@@ -166,14 +152,14 @@ def _ablation(chosen: Slice) -> Figure:
     )
     axes[1].set_xlim(0, 1.3 * max(shares) or 1)
     axes[1].set_title("copies (% of reads)")
-    _rows(axes, [_variant(s, [p for p in chosen.points if p.series == s]) for s in series])
+    _rows(axes, [_variant(s, chosen.at(s), known=s.split(",")[0] in series) for s in series])
     _legend(figure, axes[0])
     return figure
 
 
-def _variant(series: str, points: Sequence[Point]) -> str:
-    """What is special about a series; an allocator's name alone where nothing is."""
-    return series if points[0].plain else "\n".join(textwrap.wrap(series.partition(", ")[2], 34))
+def _variant(series: str, points: Sequence[Point], *, known: bool) -> str:
+    """What is special about a series; with the allocator's name where no row above has it, or nothing is."""
+    return series if points[0].plain or not known else "\n".join(textwrap.wrap(series.partition(", ")[2], 34))
 
 
 def _two_bandwidths(ax: Any, chosen: Slice) -> None:

@@ -10,39 +10,17 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from importlib.metadata import version
 from string import Template
 
+from pimkv.report.drawn import Drawn, Table
 from pimkv.report.rowmap import Recording, origin, page_data
 from pimkv.report.tables import Row
 
 SCRIPTS = ("tape.js", "rowmap.js", "page.js")
 RECORD = "pimkv run --allocator {kind} --record-placement {kind}.placement"
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A figure: its title, what it shows, the command that makes its data, and it as SVG for either scheme."""
-
-    title: str
-    caption: str
-    command: str
-    light: bytes
-    dark: bytes
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table: its title, a head and rows; the first `words` columns are no numbers."""
-
-    title: str
-    note: str
-    head: Row
-    rows: Sequence[Row]
-    words: int = 1
 
 
 def page(
@@ -51,7 +29,7 @@ def page(
     sources: str,
     recordings: Sequence[Recording] = (),
     tables: Sequence[Table] = (),
-    plots: Sequence[Plot] = (),
+    plots: Sequence[Drawn] = (),
     left_out: Sequence[str] = (),
 ) -> str:
     """The page as text. `left_out` says which figures there are no data for, and how to get them."""
@@ -61,9 +39,9 @@ def page(
         "base-uri 'none'; form-action 'none'"
     )
     sections = [_row_map(recordings) if recordings else _no_row_map()]
-    sections += map(_table_section, tables)
     if plots or left_out:
         sections.append(_figures(plots, left_out))
+    sections += map(_table_section, tables)
     return Template(_asset("page.html")).substitute(
         title=escape(title),
         sources=escape(sources),
@@ -105,7 +83,7 @@ def _table_section(table: Table) -> str:
     )
 
 
-def _figures(plots: Sequence[Plot], left_out: Sequence[str]) -> str:
+def _figures(plots: Sequence[Drawn], left_out: Sequence[str]) -> str:
     parts = [_figure(plot) for plot in plots]
     if left_out:
         items = "".join(f"<li>{escape(line)}</li>" for line in left_out)
@@ -113,14 +91,16 @@ def _figures(plots: Sequence[Plot], left_out: Sequence[str]) -> str:
     return f'<section id="figures"><h2>Figures</h2>{"".join(parts)}</section>'
 
 
-def _figure(plot: Plot) -> str:
+def _figure(plot: Drawn) -> str:
     light, dark = (
-        f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}" for svg in (plot.light, plot.dark)
+        f"data:image/svg+xml;base64,{base64.b64encode(plot.files[scheme]).decode()}"
+        for scheme in ("light", "dark")
     )
+    spec = f"<details><summary>the sweep</summary><pre><code>{escape(plot.spec)}</code></pre></details>"
     return (
         f'<figure class="plot"><picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
         f'<img src="{light}" alt="{escape(plot.title)}"></picture><figcaption><strong>{escape(plot.title)}.'
-        f"</strong> {escape(plot.caption)}<pre><code>{escape(plot.command)}</code></pre></figcaption></figure>"
+        f"</strong> {escape(plot.caption)}<pre><code>{escape(plot.command)}</code></pre>{spec * bool(plot.spec)}</figcaption></figure>"
     )
 
 

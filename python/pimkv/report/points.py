@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -68,7 +68,7 @@ class Slice:
     @property
     def series(self) -> list[str]:
         """The series in order: allocators by name, each first with its defaults."""
-        found = {(p.kind != "paged", p.kind, not p.plain, p.series) for p in self.points}
+        found = {(p.kind != "paged", p.kind, not p.plain, _natural(p.series), p.series) for p in self.points}
         return [name for *_, name in sorted(found)]
 
     def at(self, series: str, place: Any = None) -> list[Point]:
@@ -81,6 +81,11 @@ class Slice:
     def seeds(self) -> list[int]:
         """Every seed that some point was run with."""
         return sorted({p.values["seed"] for p in self.points})
+
+
+def _natural(text: str) -> tuple[tuple[int, str], ...]:
+    """For sorting: "repair 8" before "repair 16"."""
+    return tuple((int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", text))
 
 
 NO_AXIS = Axis((), lambda _: None)
@@ -230,11 +235,6 @@ def spec_of(chosen: Slice, title: str) -> str:
 
 
 def varying(found: Sequence[Point]) -> list[str]:
-    """The fields in which the points of a store differ, those a run was asked for before those that follow."""
-    counts: dict[str, Counter[str]] = {}
-    for point in found:
-        for name, value in point.values.items():
-            counts.setdefault(name, Counter())[json.dumps(value)] += 1
-    differ = {name for name, seen in counts.items() if len(seen) > 1 or seen.total() < len(found)}
-    asked = {name for point in found for name in given(point.config)}
-    return sorted((differ & asked) - {"allocator.kind"})
+    """The fields, but for those that make the series, that were asked for and in which points differ."""
+    asked = sorted({name for point in found for name in given(point.config) if not name.startswith(VARIANT)})
+    return [name for name in asked if len({json.dumps(p.values.get(name)) for p in found}) > 1]

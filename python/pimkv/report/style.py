@@ -24,6 +24,9 @@ ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
     "#CC79A7",
 )
 FORMULA, CONTROLLER, NEUTRAL = BLUE, ORANGE, "#8d949d"
+PAIR = (GREEN, PURPLE)
+"""Two kinds that are neither formula nor controller."""
+
 _OF_KIND = {
     "paged": VERMILLION,
     "pim-aware": BLUE,
@@ -116,7 +119,9 @@ def rendered(draw: Callable[[], Figure], *, title: str, command: str) -> dict[st
         files["png"] = _saved(figure, "png", {"Title": title, "Description": command, "Software": "pimkv"})
     for name, dark in (("light", False), ("dark", True)):
         with matplotlib.rc_context(_settings(dark=dark)):
-            files[name] = _saved(draw(), "svg", {"Title": title, "Description": command, "Date": None})
+            files[name] = _saved(
+                draw(), "svg", {"Title": title, "Description": command, "Creator": "pimkv", "Date": None}
+            )
     return files
 
 

@@ -38,10 +38,11 @@ class Viewer {
     $("forth").addEventListener("click", () => this.go(this.at + 1));
     $("play").addEventListener("click", () => (this.timer ? this.stop() : this.play()));
     $("chart").addEventListener("click", (event) => this.go(this.chartIndex(event.offsetX)));
-    new ResizeObserver(() => this.draw()).observe($("maps"));
+    // In the next frame: drawing may change the height of what is observed.
+    new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe($("maps"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     this.gather();
-    this.go(this.steps.length >> 1);
+    this.go(this.costliest());
   }
 
   // The slider runs over the steps that either of the two runs has recorded.
@@ -51,6 +52,13 @@ class Viewer {
     this.steps = [...new Set(all)].sort((a, b) => a - b);
     $("slider").max = this.steps.length - 1;
     this.go(this.steps.findLastIndex((step) => step <= now));
+  }
+
+  // Where the left run opens most regions: the pool is in full use there, as it hardly is at either end.
+  costliest() {
+    const tape = this.tapes[this.sides[0].chosen];
+    const most = tape.pairs.reduce((best, pairs, frame) => (pairs > tape.pairs[best] ? frame : best), 0);
+    return this.steps.indexOf(tape.steps[most]);
   }
 
   go(index) {
@@ -116,7 +124,8 @@ class Viewer {
       } else if (event.key === "Enter" || event.key === " ") this.pin(side);
       else if (event.key === "Escape") {
         this.pinned.clear();
-        this.point(side, -1);
+        side.map.focus = -1;
+        this.tell();
       } else return;
       event.preventDefault();
     });

@@ -201,6 +201,15 @@ def test_made_up_records_read_as_they_mean(tmp_path: Path) -> None:
     ]
 
 
+def test_a_run_without_a_decode_step_reads_as_none(tmp_path: Path) -> None:
+    recorder = Recorder(load({}), 8)
+    recorder.write(tmp_path / "p")
+    read = pimkv.read_placement(tmp_path / "p")
+    assert len(read.steps) == 0 and list(read.frames()) == []
+    with pytest.raises(ConfigError, match="step = 0: not recorded; the file holds no step"):
+        read.at(0)
+
+
 @pytest.mark.parametrize(
     ("records", "at", "what"),
     [

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,15 @@ def test_a_page_without_placements_says_how_to_record_one() -> None:
     text = build(store="s.db").files[PAGE].decode()
     assert "--record-placement paged.placement" in text
     assert '<canvas id="map-left"' not in text
+
+
+def test_a_recording_without_a_step_is_left_out_and_said(recordings: list[Recording]) -> None:
+    whole = recordings[0].placement
+    empty = replace(whole, steps=whole.steps[:0], records=whole.records[:0])
+    report = build(recordings=[Recording("empty.placement", empty)])
+    assert report.left_out == ["row map of empty.placement: it holds no decode step"]
+    assert '<canvas id="map-left"' not in report.files[PAGE].decode()
+    assert page_data([Recording("e", empty)])["recordings"][0]["pairs"] == []
 
 
 def test_names_from_outside_stay_text(recordings: list[Recording]) -> None:

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,7 @@ def _replay(records: Records, blocks: int, block_tokens: int, begin: int) -> Ite
         raise _wrong(begin, "the first record must begin a step")
     running: _Running = {}
     last = -1
-    for start, end in zip(starts, [*starts[1:], len(records)], strict=True):
+    for start, end in pairwise([*starts, len(records)]):
         (_, count, low, high), *changes = records[start:end].tolist()
         at = begin + start * DTYPE.itemsize
         step = low | high << 32

@@ -47,9 +47,14 @@ def build(
     tables: list[Table] = []
     if store is not None or cost is not None:
         check_matplotlib()
+    left_out += [
+        f"row map of {r.file}: it holds no decode step" for r in recordings if not len(r.placement.steps)
+    ]
+    recordings = [r for r in recordings if len(r.placement.steps)]
     found = points(rows)
     if store is not None:
-        drawn, left_out = draw_all(found)
+        drawn, missing = draw_all(found)
+        left_out += missing
         if found:
             tables.append(_all_points(found, store))
         if cost is None:

@@ -25,10 +25,11 @@ from pimkv.cli.options import FLAGS as ALL_FLAGS
 from pimkv.cli.options import gather
 from pimkv.cli.run import command as run_command
 from pimkv.config import load
-from pimkv.report import commands, figures, style
+from pimkv.report import commands, figures, rowmap_figure, style
 from pimkv.report.assemble import PAGE, Report, build
 from pimkv.report.cost_figure import draw_cost, read_cost
 from pimkv.report.page import page
+from pimkv.report.palette import colour_of
 from pimkv.report.points import BLOCK_TOKENS, HEADROOM, MODEL, NO_AXIS, best_slice, points, spec_of
 from pimkv.report.rowmap import Recording, named, page_data
 from pimkv.report.rowmap import figures as map_figures
@@ -96,8 +97,10 @@ def cli(*args: str) -> Result:
 def test_every_figure_has_its_files_and_the_sweep_that_makes_it(full: Report) -> None:
     assert full.left_out == []
     expected = {f"figures/{name}.{kind}" for name in FIGURES for kind in ("pdf", "png", "toml")}
-    cost = {"figures/allocator-cost.pdf", "figures/allocator-cost.png"}
-    assert set(full.files) == {PAGE} | expected | cost
+    expected |= {
+        f"figures/{name}.{kind}" for name in ("allocator-cost", "row-map") for kind in ("pdf", "png")
+    }
+    assert set(full.files) == {PAGE} | expected
     for name in FIGURES:
         command = f"pimkv sweep figures/{name}.toml"
         assert full.files[f"figures/{name}.pdf"].startswith(b"%PDF")
@@ -265,6 +268,25 @@ def test_paged_is_shown_beside_gather_and_no_two_names_are_alike(recordings: lis
     assert len(set(named(twice))) == 3
 
 
+def test_bars_of_the_drawn_map_are_runs_of_the_same_sequences(recordings: list[Recording]) -> None:
+    for recording in recordings:
+        step, table = max(recording.placement.frames(), key=lambda frame: len(frame[1]))
+        held: dict[int, list[int]] = {}
+        for block, sequence, *_ in table.tolist():
+            held.setdefault(block, []).append(sequence)
+        covered: list[int] = []
+        for block, width, filled, colour in rowmap_figure._runs(table, 8, 16):
+            mine = list(range(block, block + width))
+            covered += mine
+            assert len({tuple(held[b]) for b in mine}) == 1 and block // 8 == mine[-1] // 8
+            assert width - 1 < filled <= width
+            assert (colour == colour_of(held[block][0])) is (len(held[block]) == 1)
+        assert covered == sorted(held), step
+    drawn = rowmap_figure.draw_row_map(recordings)
+    assert drawn.files == rowmap_figure.draw_row_map(recordings).files and set(drawn.files) == {"pdf", "png"}
+    assert len({colour_of(n) for n in range(21)}) == 21
+
+
 def test_the_policy_allows_this_script_and_this_style_and_nothing_else(full: Report) -> None:
     text = full.files[PAGE].decode()
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
@@ -323,8 +345,9 @@ def test_the_command_writes_and_lists_every_file(
     written = sorted(str(p) for p in out.rglob("*") if p.is_file())
     assert sorted(line for line in done.stdout.splitlines() if not line.startswith("left out: ")) == written
     assert "left out: CPU time of the allocator" in done.stdout
+    maps = ["figures/row-map.pdf", "figures/row-map.png"]
     told = json.loads(cli("report", "--placement", str(placement), "--out", str(out), "--json").stdout)
-    assert told == {"page": "report.html", "files": ["report.html"], "left_out": []}
+    assert told == {"page": "report.html", "files": ["report.html", *maps], "left_out": []}
 
 
 def test_all_mistakes_come_in_one_report(store: Path, tmp_path: Path) -> None:
@@ -355,7 +378,9 @@ def test_without_matplotlib_the_extra_is_named_and_a_map_alone_still_works(
     assert refused.exit_code == 2 and "pip install 'pimkv[report]'" in refused.stderr
     assert not (tmp_path / "r").exists()
     placement = record(tmp_path / "p", "--requests", "5")
-    assert cli("report", "--placement", str(placement), "--out", str(tmp_path / "r")).exit_code == 0
+    done = cli("report", "--placement", str(placement), "--out", str(tmp_path / "r"))
+    assert done.exit_code == 0 and "left out: row map as a figure: matplotlib is not installed" in done.stdout
+    assert [p.name for p in (tmp_path / "r").iterdir()] == [PAGE]
 
 
 def test_every_recorded_step_is_an_entry_of_each_list_of_the_page(recordings: list[Recording]) -> None:

@@ -19,6 +19,7 @@ from report_inputs import make_store, record
 import pimkv
 from pimkv.placement import Placement
 from pimkv.report.assemble import PAGE, build
+from pimkv.report.palette import colour_of
 from pimkv.report.rowmap import Recording, figures
 from pimkv.sweep.store import Store
 
@@ -171,6 +172,24 @@ def test_hovering_tells_what_was_recorded(page: Browser, placements: dict[str, P
                 seen["shared"] += want.startswith("shared")
                 seen["part"] += block in part
     assert min(seen.values()) > 2, seen
+
+
+def test_a_block_has_the_colour_of_its_sequence(page: Browser, placements: dict[str, Placement]) -> None:
+    step = int(placements["pim-gather"].steps[60])
+    seek(page, step)
+    table = placements["pim-gather"].at(step)
+    holders = np.bincount(table["block"])[table["block"]]
+    for row in table[(holders == 1) & (table["tokens"] == 16)][::40]:
+        x, y = centre(page, 1, int(row["block"]))
+        pixel = page.run(
+            "const canvas = document.getElementById('map-right'), frame = canvas.getBoundingClientRect();"
+            "const context = canvas.getContext('2d');"
+            # Below the dot that half of the sequences have.
+            "return [...context.getImageData(arguments[0] - frame.left, arguments[1] - frame.top + 3, 1, 1).data]",
+            x,
+            y,
+        )
+        assert "#" + "".join(f"{value:02x}" for value in pixel[:3]) == colour_of(int(row["sequence"])), row
 
 
 def test_hovering_brings_out_the_sequence_in_both_maps(

@@ -12,7 +12,9 @@ from pimkv.report.figures import draw_all
 from pimkv.report.page import page
 from pimkv.report.points import Point, points, varying
 from pimkv.report.rowmap import Recording
-from pimkv.report.style import FORMATS, check_matplotlib
+from pimkv.report.rowmap_figure import NAME as ROW_MAP
+from pimkv.report.rowmap_figure import draw_row_map
+from pimkv.report.style import FORMATS, check_matplotlib, has_matplotlib
 from pimkv.report.tables import figure
 from pimkv.sweep.store import Row
 
@@ -51,9 +53,14 @@ def build(
         f"row map of {r.file}: it holds no decode step" for r in recordings if not len(r.placement.steps)
     ]
     recordings = [r for r in recordings if len(r.placement.steps)]
+    if recordings and has_matplotlib():
+        drawn.append(draw_row_map(recordings))
+    elif recordings:
+        left_out.append("row map as a figure: matplotlib is not installed; pip install 'pimkv[report]'")
     found = points(rows)
     if store is not None:
-        drawn, missing = draw_all(found)
+        more, missing = draw_all(found)
+        drawn += more
         left_out += missing
         if found:
             tables.append(_all_points(found, store))
@@ -67,7 +74,7 @@ def build(
         sources=_sources(store, rows, recordings, cost),
         recordings=recordings,
         tables=tables,
-        plots=drawn,
+        plots=[one for one in drawn if one.name != ROW_MAP],
         left_out=left_out,
     )
     files = {PAGE: text.encode()}

@@ -10,7 +10,7 @@ from pimkv.report.tables import Row
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure as files ("pdf", "png", and "light" and "dark" SVG), and what belongs to it."""
+    """A figure as files ("pdf", "png", and for the page "light" and "dark" SVG), and what belongs to it."""
 
     name: str
     title: str

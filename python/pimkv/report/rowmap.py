@@ -11,6 +11,7 @@ import numpy as np
 
 from pimkv.placement import Placement
 from pimkv.report.commands import run_command
+from pimkv.report.palette import HUES, TONES
 
 GATHERING = ("pim-gather", "pim-aware")
 """What the right map shows at first, if it was recorded; the left one shows `paged`."""
@@ -69,11 +70,13 @@ def page_data(recordings: Sequence[Recording]) -> dict[str, Any]:
             }
             for name, r in zip(named(recordings), recordings, strict=True)
         ],
-        **_first_two(recordings),
+        **first_two(recordings),
+        "palette": {"hues": HUES, "tones": TONES},
     }
 
 
-def _first_two(recordings: Sequence[Recording]) -> dict[str, int]:
+def first_two(recordings: Sequence[Recording]) -> dict[str, int]:
+    """Which two are shown first: `paged` on the left, what gathers a sequence on the right."""
     kinds = [r.placement.config["allocator"]["kind"] for r in recordings]
     left = kinds.index("paged") if "paged" in kinds else 0
     others = [i for i in range(len(kinds)) if i != left] or [0]

@@ -107,8 +107,11 @@ def new_figure(height: float, columns: int = 1, **subplots: Any) -> tuple[Figure
     return figure, list(axes[0])
 
 
-def rendered(draw: Callable[[], Figure], *, title: str, command: str) -> dict[str, bytes]:
-    """ "pdf", "png", and "light" and "dark" SVG of a figure. Title and command go into the files as metadata."""
+def rendered(draw: Callable[[], Figure], *, title: str, command: str, page: bool = True) -> dict[str, bytes]:
+    """A figure as "pdf" and "png", and for a page as "light" and "dark" SVG.
+
+    Title and command go into the files as metadata.
+    """
     import matplotlib
 
     files: dict[str, bytes] = {}
@@ -117,7 +120,7 @@ def rendered(draw: Callable[[], Figure], *, title: str, command: str) -> dict[st
         about = {"Title": title, "Subject": command, "Creator": "pimkv", "CreationDate": None}
         files["pdf"] = _saved(figure, "pdf", about)
         files["png"] = _saved(figure, "png", {"Title": title, "Description": command, "Software": "pimkv"})
-    for name, dark in (("light", False), ("dark", True)):
+    for name, dark in (("light", False), ("dark", True)) if page else ():
         with matplotlib.rc_context(_settings(dark=dark)):
             files[name] = _saved(
                 draw(), "svg", {"Title": title, "Description": command, "Creator": "pimkv", "Date": None}
@@ -131,11 +134,16 @@ def _saved(figure: Figure, kind: str, about: dict[str, str | None]) -> bytes:
     return out.getvalue()
 
 
-def check_matplotlib() -> None:
-    """`MissingExtra` unless matplotlib can be imported."""
+def has_matplotlib() -> bool:
+    """Whether figures can be drawn."""
     try:
         import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra(
-            "figures need matplotlib, which is not installed: pip install 'pimkv[report]'"
-        ) from error
+    except ImportError:
+        return False
+    return True
+
+
+def check_matplotlib() -> None:
+    """`MissingExtra` unless figures can be drawn."""
+    if not has_matplotlib():
+        raise MissingExtra("figures need matplotlib, which is not installed: pip install 'pimkv[report]'")

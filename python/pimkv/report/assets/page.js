@@ -6,12 +6,12 @@ const number = (n) => n.toLocaleString("en-US");
 const plural = (n, word) => `${number(n)} ${word}${n === 1 ? "" : "s"}`;
 
 class Viewer {
-  constructor(recordings) {
+  constructor({ recordings, palette }) {
     this.tapes = recordings.map((recording) => new Tape(recording));
     this.sides = ["left", "right"].map((name) => {
       const select = $(`pick-${name}`);
       this.tapes.forEach((tape, n) => select.add(new Option(tape.name, n)));
-      const map = new RowMap($(`map-${name}`));
+      const map = new RowMap($(`map-${name}`), palette);
       return { name, map, select, chosen: 0, numbers: $(`numbers-${name}`), of: $(`of-${name}`) };
     });
     this.side = this.sides[0]; // where the pointer or the keyboard was last
@@ -265,7 +265,7 @@ document.addEventListener("securitypolicyviolation", (event) => faults.push(`pol
 const shown = JSON.parse($("placements").textContent);
 window.pimkv = { faults, viewer: null };
 if (shown.recordings.length) {
-  const viewer = new Viewer(shown.recordings);
+  const viewer = new Viewer(shown);
   window.pimkv.viewer = viewer;
   viewer.start(shown.left, shown.right);
 }

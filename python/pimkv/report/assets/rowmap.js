@@ -1,23 +1,21 @@
 // Draws regions x slots on a canvas: a bar is a run of blocks that the same sequences hold.
 "use strict";
 
-// Okabe and Ito's colours, told apart with any colour vision; each in three tones, with and without a dot.
-const HUES = [[0, 114, 178], [230, 159, 0], [0, 158, 115], [204, 121, 167], [86, 180, 233], [213, 94, 0], [240, 228, 66]];
-const TONES = [0, -0.32, 0.38];
 const SEPARATOR = 1, REGION_GAP = 2, COLUMN_GAP = 12, HEADER = 16;
 
-// The look of a sequence: neighbouring numbers differ in hue, tone and dot.
-function lookOf(sequence) {
-  const tone = TONES[Math.floor(sequence / HUES.length) % TONES.length];
-  const dotted = Math.floor(sequence / (HUES.length * TONES.length)) % 2 === 1;
-  const mixed = HUES[sequence % HUES.length].map((c) => Math.round(tone < 0 ? c * (1 + tone) : c + (255 - c) * tone));
+// The look of a sequence: neighbouring numbers differ in hue, then in tone, then in having a dot.
+function lookOf(sequence, { hues, tones }) {
+  const tone = tones[Math.floor(sequence / hues.length) % tones.length];
+  const dotted = Math.floor(sequence / (hues.length * tones.length)) % 2 === 1;
+  const mixed = hues[sequence % hues.length].map((c) => Math.round(tone < 0 ? c * (1 + tone) : c + (255 - c) * tone));
   const light = 0.299 * mixed[0] + 0.587 * mixed[1] + 0.114 * mixed[2] > 140;
   return { fill: `rgb(${mixed.join(" ")})`, mark: dotted ? (light ? "#000" : "#fff") : null };
 }
 
 class RowMap {
-  constructor(canvas) {
+  constructor(canvas, palette) {
     this.canvas = canvas;
+    this.palette = palette;
     this.context = canvas.getContext("2d");
     this.tape = null;
     this.held = [];
@@ -119,7 +117,7 @@ class RowMap {
     const wide = (end - block) * this.slot - SEPARATOR;
     const holders = held[block];
     const out = chosen.size > 0 && !holders.some(({ sequence }) => chosen.has(sequence));
-    const look = lookOf(holders[0].sequence);
+    const look = lookOf(holders[0].sequence, this.palette);
     const shared = holders.length > 1;
     context.fillStyle = shared ? colours.shared : look.fill;
     // The empty part of a block that is not full is pale.

@@ -19,7 +19,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing.synchronize import Event
@@ -255,6 +255,8 @@ def _broken(future: Future[Run]) -> bool:
 def _run(future: Future[Run]) -> Run:
     try:
         return future.result()
+    except CancelledError:
+        return Run(Failure("CancelledError", "its executor gave it up; the scheduler or pool may have ended"))
     except Exception as error:
         # Not the run but its worker failed: `attempt` itself raises nothing.
         return Run(Failure(type(error).__name__, str(error)))

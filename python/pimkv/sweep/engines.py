@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from concurrent.futures import Executor
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any
 
 from pimkv.errors import ConfigError, Problem
 from pimkv.result import imported
@@ -16,6 +17,7 @@ from pimkv.wording import config_error
 ENGINES = ("processes", "dask")
 
 _CONNECT_S = 10
+_LOST = "the Dask scheduler is gone"
 
 
 def release() -> str:
@@ -43,20 +45,56 @@ def dask_executor(address: str) -> Iterator[Executor]:
             ) from error
         with client:
             _check_workers(client, address)
-            executor = client.get_executor(pure=False)
+            executor = _Watched(client)
             try:
-                yield cast(Executor, executor)
+                yield executor
             finally:
-                # What is still under way is of no use to anyone any more.
                 executor.shutdown(wait=False)
+
+
+class _Watched(Executor):
+    """Dask's own executor, whose futures may wait for ever once the scheduler is gone: these break."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._inner = client.get_executor(pure=False)
+        self._under_way: set[Future[Any]] = set()
+        self._stop = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._lost():
+            raise BrokenExecutor(_LOST)
+        future: Future[Any] = self._inner.submit(fn, *args, **kwargs)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Without `wait` also what is under way is given up: nobody waits for it any more."""
+        self._stop.set()
+        self._inner.shutdown(wait=wait)
+
+    def _lost(self) -> bool:
+        return self._client.status in {"closing", "closed"}
+
+    def _watch(self) -> None:
+        while not self._stop.wait(1):
+            if self._lost():
+                for future in tuple(self._under_way):
+                    # One that ends at this very moment has its outcome already.
+                    with suppress(InvalidStateError):
+                        future.set_exception(BrokenExecutor(_LOST))
 
 
 def _check_workers(client: Any, address: str) -> None:
     try:
         client.wait_for_workers(1, timeout=_CONNECT_S)
+        answers = client.run(release, on_error="return")
     except TimeoutError as error:
         raise _refused(address, f"has no worker; start some: dask worker {address} --nthreads 1") from error
-    answers = client.run(release, on_error="return")
+    except OSError as error:
+        raise _refused(address, f"ended while its workers were asked: {error}") from error
     wrong = {worker: answer for worker, answer in answers.items() if answer != release()}
     if wrong:
         said = ", ".join(f"{worker} ({answer})" for worker, answer in sorted(wrong.items()))
@@ -70,10 +108,13 @@ def _refused(address: str, message: str) -> ConfigError:
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Without Dask's own log: what it means for a point is that point's outcome."""
-    log = logging.getLogger("distributed")
-    before = log.level
-    log.setLevel(logging.CRITICAL + 1)
+    # Several of its loggers have a level of their own.
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
+    logs = {log: log.level for log in map(logging.getLogger, names)}
+    for log in logs:
+        log.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        log.setLevel(before)
+        for log, level in logs.items():
+            log.setLevel(level)

@@ -42,11 +42,16 @@ def command() -> None:
 @json_option
 def ls(store: str, failed: bool, as_json: bool) -> None:
     """List the points with the fields that vary among them. Bandwidths in GB/s."""
-    rows = [row for row in _rows(store) if row.error is not None or not failed]
+    everything = _rows(store)
+    rows = [row for row in everything if row.error is not None or not failed]
+    varying = _varying(rows, everything)
     if as_json:
         from pimkv.result import dumps
 
-        points = [{"key": row.key, "error": row.error, **_varying([row], rows)[0]} for row in rows]
+        points = [
+            {"key": row.key, "error": row.error, "fields": fields, "figures": _named_figures(row)}
+            for row, fields in zip(rows, varying, strict=True)
+        ]
         click.echo(dumps(points))
         return
     if not rows:
@@ -54,7 +59,6 @@ def ls(store: str, failed: bool, as_json: bool) -> None:
         return
     from pimkv.report.tables import aligned
 
-    varying = _varying(rows, rows)
     names = list(varying[0])
     lines = [("key", *names, *(title for title, *_ in _FIGURES), "")]
     for row, values in zip(rows, varying, strict=True):
@@ -240,6 +244,12 @@ def _figures(row: Row) -> list[str]:
     if summary is None:
         return [""] * len(_FIGURES)
     return [figure(summary[part][name], digits) for _, part, name, digits in _FIGURES]
+
+
+def _named_figures(row: Row) -> dict[str, float | None] | None:
+    if row.summary is None:
+        return None
+    return {f"{part}.{name}": row.summary[part][name] for _, part, name, _ in _FIGURES}
 
 
 def _text(value: object) -> str:

@@ -48,7 +48,7 @@ class SweepResult:
     ran: int
     """Points that were run now, those that failed included."""
     failures: dict[str, str]
-    """Key -> why; of the points that were run now."""
+    """Key -> why; of the points that were run now, or were lost with their executor."""
     store: Store = field(repr=False)
     _owned: bool = field(default=False, repr=False)
 
@@ -97,7 +97,8 @@ def run_sweep(
     `progress(done, total)` hears of every point to be run as it is done.
 
     A point that fails is stored with its error and stops no other; the next run tries it again. A point that
-    another process stores meanwhile is not run.
+    another process stores meanwhile is not run. Where an executor breaks for good, as with its scheduler, what
+    is left is among the failures, but the store has nothing of it.
     Raises `ConfigError` before anything runs for a sweep that cannot be run as asked, `StoreError` where
     the store cannot be written; what was finished is kept.
     """
@@ -107,12 +108,12 @@ def run_sweep(
     with _opened(store) as opened:
         finished = opened.finished()
         todo = [key for key in planned.configs if key not in finished]
-        ran, failures = _run(planned, todo, opened, jobs, executor, progress)
+        ran, lost, failures = _run(planned, todo, opened, jobs, executor, progress)
         return SweepResult(
             planned.name,
             planned.points,
             tuple(planned.configs),
-            len(planned.configs) - ran,
+            len(planned.configs) - ran - lost,
             ran,
             failures,
             opened,
@@ -127,9 +128,9 @@ def _run(
     jobs: int | None,
     executor: Executor | None,
     progress: Progress | None,
-) -> tuple[int, dict[str, str]]:
+) -> tuple[int, int, dict[str, str]]:
     configs = [planned.configs[key] for key in todo]
-    done, ran = 0, 0
+    done = ran = lost = 0
     failures: dict[str, str] = {}
 
     def report() -> None:
@@ -148,12 +149,15 @@ def _run(
     with closing(run_each(configs, jobs=jobs, executor=executor, wanted=wanted)) as runs:
         for position, run in runs:
             key = todo[position]
-            store.add(key, resolved(configs[position]), run)
-            ran += 1
+            if run.lost:
+                lost += 1
+            else:
+                store.add(key, resolved(configs[position]), run)
+                ran += 1
             if isinstance(run.outcome, Failure):
                 failures[key] = str(run.outcome)
             report()
-    return ran, failures
+    return ran, lost, failures
 
 
 @contextmanager

@@ -19,9 +19,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.synchronize import Event
 from queue import SimpleQueue
 from typing import Any
@@ -59,11 +59,15 @@ Outcomes = Generator[tuple[int, Outcome], None, None]
 
 @dataclass(frozen=True)
 class Run:
-    """An outcome, and what is no part of it: the seconds it took and the host that it ran on."""
+    """An outcome, and what is no part of it: the seconds it took and the host that it ran on.
+
+    `lost` marks a config that its executor gave up for no fault of the config.
+    """
 
     outcome: Outcome
     wall_s: float = 0.0
     host: str = ""
+    lost: bool = False
 
 
 Runs = Generator[tuple[int, Run], None, None]
@@ -190,7 +194,7 @@ def _on_processes(workers: int, configs: Sequence[Config], positions: Iterator[i
         with closing(_one_by_one(configs, lost)) as runs:
             for index, future in runs:
                 saved |= not _broken(future)
-                yield index, _run(future)
+                yield index, replace(_run(future), lost=False)
         if not saved:
             # No process lives long enough to run anything: what is left would only fail one by one.
             for index in positions:
@@ -232,8 +236,8 @@ def _finished(
             for index in itertools.islice(positions, limit - len(under_way)):
                 try:
                     future = submit(configs[index])
-                except BrokenExecutor as error:
-                    # A worker that died takes the pool with it: what is left is like what was under way.
+                except Exception as error:
+                    # A worker that died takes its pool with it: what is left is like what was under way.
                     future = Future()
                     future.set_exception(error)
                 under_way[future] = index
@@ -255,6 +259,9 @@ def _broken(future: Future[Run]) -> bool:
 def _run(future: Future[Run]) -> Run:
     try:
         return future.result()
+    except (BrokenExecutor, CancelledError) as error:
+        message = str(error) or "its executor gave it up"
+        return Run(Failure(type(error).__name__, message), lost=True)
     except Exception as error:
         # Not the run but its worker failed: `attempt` itself raises nothing.
         return Run(Failure(type(error).__name__, str(error)))

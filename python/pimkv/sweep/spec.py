@@ -288,4 +288,4 @@ def _trace_mistakes(common: Tables, axes: Sequence[_Axis]) -> Iterator[Problem]:
             try:
                 read_trace(path, step_ms=1.0, requests=None, arrival_rate=None, seed=0)
             except TraceError as error:
-                yield Problem("workload.trace", path, str(error))
+                yield Problem("workload.trace", path, str(error).removeprefix(f"{path}: "))

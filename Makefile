@@ -115,7 +115,7 @@ $(VENV)/.installed: $(VENV)/.build-deps $(VENV)/.sources $(SOURCES) Cargo.toml C
 RESOLVE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header $(LOCK_ARGS)
 lock: $(VENV)/pyvenv.cfg
 	$(PIP) uv
-	$(RESOLVE) --extra test --extra dev --output-file requirements-dev.lock pyproject.toml
+	$(RESOLVE) $(patsubst %,--extra %,test dev report dask pandas) --output-file requirements-dev.lock pyproject.toml
 	$(RESOLVE) --group wheel --constraint requirements-dev.lock --output-file requirements-wheel.lock
 	@for use in "dev:to build, test and lint" "wheel:to build and audit release wheels"; do \
 	    file=requirements-$${use%%:*}.lock; \

@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from pimkv.config import Config
     from pimkv.controller import Controller
     from pimkv.oplog import read_oplog
+    from pimkv.placement import read_placement
     from pimkv.result import Result
     from pimkv.simulation import Simulation
+    from pimkv.sweep.execute import SweepResult, run_sweep
+    from pimkv.sweep.spec import Sweep, load_sweep
+    from pimkv.sweep.store import Store
 
 __all__ = [
     "AddressMap",
@@ -25,8 +29,14 @@ __all__ = [
     "Result",
     "Scorer",
     "Simulation",
+    "Store",
+    "Sweep",
+    "SweepResult",
     "__version__",
+    "load_sweep",
     "read_oplog",
+    "read_placement",
+    "run_sweep",
 ]
 
 _HOMES = {
@@ -34,7 +44,13 @@ _HOMES = {
     "Controller": "pimkv.controller",
     "Result": "pimkv.result",
     "Simulation": "pimkv.simulation",
+    "Store": "pimkv.sweep.store",
+    "Sweep": "pimkv.sweep.spec",
+    "SweepResult": "pimkv.sweep.execute",
+    "load_sweep": "pimkv.sweep.spec",
     "read_oplog": "pimkv.oplog",
+    "read_placement": "pimkv.placement",
+    "run_sweep": "pimkv.sweep.execute",
 }
 
 

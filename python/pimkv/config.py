@@ -277,7 +277,9 @@ class Scheduler(Section):
     ] = False
     cache_blocks: Annotated[
         int,
-        Field(ge=0, le=MOST_COUNT, description="blocks kept for nobody running, at most; 0: what the pool has"),
+        Field(
+            ge=0, le=MOST_COUNT, description="blocks kept for nobody running, at most; 0: what the pool has"
+        ),
     ] = 0
 
 

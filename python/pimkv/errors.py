@@ -37,7 +37,16 @@ class TraceError(PimkvError, ValueError):
 
 
 class LogError(PimkvError, ValueError):
-    """An operation log that is damaged, foreign or not to be replayed; the message names the offset in it."""
+    """A recorded file (operation log, placement) that is damaged, foreign or not to be replayed; the message
+    names the offset in it."""
+
+
+class StoreError(PimkvError):
+    """The store of a sweep that cannot be read or written, such as on a full disk."""
+
+
+class MissingExtra(ConfigError, ImportError):
+    """A library that only some installations have; the message tells which extra brings it."""
 
 
 class InvalidArgument(PimkvError, ValueError):

@@ -7,7 +7,9 @@ import io
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from pimkv import metrics
 from pimkv.backend import OpLog
 from pimkv.config import Config, dumps_toml, passes_of, refreshes, timing_of
 from pimkv.derived import block_tokens
-from pimkv.errors import ConfigError
+from pimkv.errors import ConfigError, MissingExtra
 
 SCHEMA_VERSION = 1
 COLUMNS = (
@@ -104,6 +106,27 @@ class Result:
         """The report and the timing as one JSON object; what is not defined is null."""
         return dumps(self.report() | {"timing": self.timing})
 
+    def to_row(self) -> dict[str, Any]:
+        """Config and summary as one flat row: `config.scheduler.headroom`, `exact.m3_gbps`, ..."""
+        return flat(resolved(self.config), "config.") | flat(self.summary)
+
+    def to_polars(self) -> Any:
+        """The samples as a polars DataFrame, a column each of `COLUMNS`; null where a figure is not defined.
+
+        Raises `MissingExtra` where polars is not installed.
+        """
+        polars = imported("polars", "report")
+        return polars.DataFrame(self.samples.columns()).with_columns(
+            polars.col(polars.Float64).fill_nan(None)
+        )
+
+    def to_pandas(self) -> Any:
+        """The samples as a pandas DataFrame, a column each of `COLUMNS`; NaN where a figure is not defined.
+
+        Raises `MissingExtra` where pandas is not installed.
+        """
+        return imported("pandas", "pandas").DataFrame(self.samples.columns())
+
     def write(self, folder: Path) -> None:
         """Writes a run folder: config.toml, summary.json, samples.csv. An existing file is replaced."""
         try:
@@ -113,6 +136,14 @@ class Result:
             write_file(folder / "samples.csv", self.samples.to_csv())
         except OSError as error:
             raise ConfigError(f"out = {str(folder)!r}: {error.strerror} (--out)") from error
+
+
+def imported(module: str, extra: str) -> Any:
+    """An optional library; `MissingExtra`, which names the extra that brings it, where it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtra(f'{module} is not installed; pip install "pimkv[{extra}]"') from error
 
 
 def resolved(config: Config) -> dict[str, Any]:
@@ -128,6 +159,19 @@ def resolved(config: Config) -> dict[str, Any]:
         "queries_per_command": config.controller.queries_per_command or heads,
     }
     return tables
+
+
+def flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables and lists as one flat mapping with dotted names ("exact.m1", "passes.0.m1")."""
+    row: dict[str, Any] = {}
+    for name, value in tables.items():
+        if isinstance(value, Mapping):
+            row |= flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list):
+            row |= flat({f"{name}.{index}": item for index, item in enumerate(value)}, prefix)
+        else:
+            row[f"{prefix}{name}"] = value
+    return row
 
 
 def cell(value: float) -> float | str:

@@ -12,8 +12,11 @@ COMMANDS = {
     "derive": "Print region size and blocks per region of a model on a DRAM.",
     "export": "Write block tables as traces that AttAcc's simulator or Ramulator 2 reads.",
     "presets": "List the presets, or print the config's JSON Schema.",
+    "report": "Draw figures and one HTML page with tables, figures and the row map.",
     "reproduce": "Run everything that was published and print a ledger of claims.",
+    "results": "List, show, compare, export or remove what sweeps have stored.",
     "run": "Run one simulation and print its figures.",
+    "sweep": "Run a grid of configs, in parallel, into a store that a crash cannot harm.",
     "trace": "Print the lengths of a request trace and what a prefix cache would find in it.",
     "validate": "Run an installed simulator on exported traces and compare its figures with ours.",
 }

@@ -353,8 +353,11 @@ backend_option = click.option(
 
 
 @contextmanager
-def progress(label: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on stderr once a run has lasted two seconds; none where stderr is no terminal."""
+def progress(label: str, *, quiet: bool, unit: str = "") -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on stderr once a run has lasted two seconds; none where stderr is no terminal.
+
+    With a `unit` it also shows how many of them are done, and the rate.
+    """
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -364,10 +367,17 @@ def progress(label: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] 
     def update(done: int, total: int) -> None:
         nonlocal bar
         if bar is None and time.monotonic() - started > 2:
-            bar = click.progressbar(length=total, label=label, file=sys.stderr)
+            bar = click.progressbar(
+                length=total,
+                label=label,
+                file=sys.stderr,
+                show_pos=bool(unit),
+                item_show_func=(lambda rate: rate) if unit else None,
+            )
             bar.__enter__()
         if bar is not None:
-            bar.update(done - bar.pos)
+            rate = f"{done / (time.monotonic() - started):.3g} {unit}/s" if unit else None
+            bar.update(done - bar.pos, rate)
 
     try:
         yield update

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pimkv.cli.options import (
+    INT,
     Given,
     backend_option,
     config_options,
@@ -29,13 +30,43 @@ from pimkv.cli.unused import warn_unused
 @click.option(
     "--oplog", metavar="FILE", help="Record what the allocator is asked here (pimkv bench ops --log FILE)."
 )
+@click.option(
+    "--record-placement",
+    "placement",
+    metavar="FILE",
+    help="Record which block holds what here (pimkv report --placement FILE).",
+)
+@click.option(
+    "--record-every",
+    type=INT,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Record the placement of every N-th decode step.",
+)
 @json_option
 @quiet_option
 def command(
-    given: Given, backend: str, out: str | None, oplog: str | None, as_json: bool, quiet: bool
+    given: Given,
+    backend: str,
+    out: str | None,
+    oplog: str | None,
+    placement: str | None,
+    record_every: int,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Run one simulation and print its figures."""
-    config = given.also([*out_problems(out), *file_problems("oplog", oplog)]).load(backend=backend)
+    from pimkv.placement import Recorder, every_problem
+
+    every = every_problem(record_every)
+    problems = [
+        *([every] if every is not None else []),
+        *out_problems(out),
+        *file_problems("oplog", oplog),
+        *file_problems("record-placement", placement),
+    ]
+    config = given.also(problems).load(backend=backend)
 
     from pimkv.oplog import write_oplog
     from pimkv.report.tables import run_table
@@ -43,9 +74,13 @@ def command(
 
     with logging_to_stderr(quiet=quiet), progress(config.allocator.kind, quiet=quiet) as bar:
         warn_unused(config, given.fields)
-        result = Simulation(config, backend=backend, record=oplog is not None).run(bar)
+        run = Simulation(config, backend=backend, record=oplog is not None)
+        recorder = None if placement is None else Recorder(config, run.pool_blocks, record_every)
+        result = run.run(bar, None if recorder is None else recorder.step)
     if out is not None:
         result.write(Path(out))
     if oplog is not None and result.oplog is not None:
         write_oplog(oplog, result.oplog)
+    if recorder is not None and placement is not None:
+        recorder.write(placement)
     click.echo(result.to_json() if as_json else run_table(result))

@@ -8,7 +8,7 @@ use pimkv_core::{BlockId, Error};
 use pyo3::prelude::*;
 
 use crate::errors::Result;
-use crate::ints::{Ints, counts, draws, seq_ids};
+use crate::ints::{Ints, counts, draws, int64s, seq_ids};
 use crate::oplog::OpLog;
 use crate::{IntArray, bounded, heaps, seq_id};
 
@@ -34,8 +34,8 @@ impl BlockManager {
         u32::try_from(block).map(BlockId).map_err(|_| foreign)
     }
 
-    fn block_ids(&self, blocks: &Ints<'_>) -> std::result::Result<Vec<BlockId>, Error> {
-        blocks.as_array().iter().map(|&block| self.block_id(block)).collect()
+    fn block_ids(&self, name: &'static str, blocks: &Ints<'_>) -> std::result::Result<Vec<BlockId>, Error> {
+        int64s(name, blocks)?.as_array().iter().map(|&block| self.block_id(block)).collect()
     }
 }
 
@@ -128,7 +128,7 @@ impl BlockManager {
             reserve_tokens: bounded("reserve_tokens", reserve_tokens, "allowed 0 and up")?,
             scratch_blocks: bounded("scratch_blocks", scratch_blocks, "allowed 0 to 4294967295")?,
         };
-        let shared = shared.map(|blocks| self.block_ids(&blocks)).transpose()?.unwrap_or_default();
+        let shared = shared.map(|blocks| self.block_ids("shared", &blocks)).transpose()?.unwrap_or_default();
         Ok(self.inner.admit_sharing(seq_id(seq)?, ask, &shared)?)
     }
 
@@ -139,7 +139,7 @@ impl BlockManager {
 
     /// Drops that reference on blocks that are held, in this order.
     fn let_go(&mut self, blocks: Ints<'_>) -> Result<()> {
-        let blocks = self.block_ids(&blocks)?;
+        let blocks = self.block_ids("blocks", &blocks)?;
         Ok(self.inner.let_go(&blocks)?)
     }
 

@@ -395,6 +395,12 @@ def test_what_does_not_go_together_is_named(sections: dict[str, Any], field: str
     assert [problem.field for problem in caught.value.problems] == [field]
 
 
+def test_requests_without_chains_are_refused(trace: Path) -> None:
+    one = np.ones(1, dtype=np.int64)
+    with pytest.raises(ConfigError, match="prefix_cache = true: these requests have no hash chains"):
+        Simulation(config(trace), requests=Requests(one, one, one, prefix=-one))
+
+
 # ---- real traces
 
 

@@ -111,6 +111,11 @@ class Simulation:
             raise config_error([Problem("backend", backend, what, flag="--backend")])
         self.config = config
         self.requests = requests_of(config) if requests is None else requests
+        if config.scheduler.prefix_cache and self.requests.chains is None:
+            raise ConfigError(
+                "scheduler.prefix_cache = true: these requests have no hash chains, by which it finds equal "
+                "beginnings (read_trace(..., chains=True))"
+            )
         self.pool_blocks = pool_blocks(config, self.requests)
         self._backend = choose(backend)
         self._check = check_every_step

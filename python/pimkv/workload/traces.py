@@ -20,53 +20,32 @@ from __future__ import annotations
 
 import codecs
 import csv
-import difflib
 import gzip
 import io
 import itertools
-import json
 import logging
 import os
 import zlib
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Final, NoReturn
+from typing import Final
 
 import numpy as np
 
 from pimkv.errors import InvalidArgument, TraceError
 from pimkv.workload.chains import ChainReader, Chains
+from pimkv.workload.json_lines import json_rows
 from pimkv.workload.synthetic import DEFAULT_RATE, draw_arrivals
 from pimkv.workload.table import MAX_TOKENS, Requests, require_int
 from pimkv.workload.timestamps import NO_TIME, common_ticks, exact_step, parse, to_steps
+from pimkv.workload.trace_formats import CSV, HASHES, MOONCAKE, Format, Row, bad, nearest, short
 
 _LOG = logging.getLogger("pimkv.workload")
 
 _LINE_LIMIT: Final = 1 << 26
 """Bytes of the longest line: a binary file has no lines, and must not be read into memory whole."""
 
-
-@dataclass(frozen=True)
-class _Format:
-    name: str
-    prompt: str
-    output: str
-    time: str
-    places: int  # decimal places between the unit of `time` and a second
-
-
-_CSV: Final = (
-    _Format("Azure", "ContextTokens", "GeneratedTokens", "TIMESTAMP", 0),
-    _Format("Vidur", "num_prefill_tokens", "num_decode_tokens", "arrived_at", 0),
-    _Format("LLMServingSim", "input_toks", "output_toks", "arrival_time_ns", 9),
-)
-_MOONCAKE: Final = _Format("Mooncake", "input_length", "output_length", "timestamp", 3)
-_HASHES: Final = "hash_ids"
-
-# One request: line number, prompt and output tokens, the text of its time stamp and its hashes if it has them.
-_Row = tuple[int, int, int, str | None, list[int] | None]
 
 # A time stamp as messages tell of it: line number, text, kind.
 _Stamped = tuple[int, str | None, str]
@@ -164,11 +143,11 @@ def _load(path: str, chains: ChainReader | None) -> _Trace:
         try:
             trace.chains = trace.reader.chains()
         except InvalidArgument as error:
-            raise TraceError(f"{path}: {_HASHES}: {error}") from error
+            raise TraceError(f"{path}: {HASHES}: {error}") from error
     return trace
 
 
-def _collect(path: str, form: _Format, rows: Iterator[_Row], chains: ChainReader | None) -> _Trace:
+def _collect(path: str, form: Format, rows: Iterator[Row], chains: ChainReader | None) -> _Trace:
     trace = _Trace(reader=chains)
     kind = ""
     first: _Stamped = (0, None, "")
@@ -186,7 +165,7 @@ def _collect(path: str, form: _Format, rows: Iterator[_Row], chains: ChainReader
             and prompt
             and (fault := chains.check(prompt, len(hashes)))
         ):
-            raise TraceError(f"{path}:{line}: {_HASHES}: {fault}")
+            raise TraceError(f"{path}:{line}: {HASHES}: {fault}")
         if prompt == 0 or output == 0:
             trace.skipped += 1
             first_skipped = first_skipped or line
@@ -214,8 +193,8 @@ def _collect(path: str, form: _Format, rows: Iterator[_Row], chains: ChainReader
 
 def _mixed(path: str, column: str, one: _Stamped, other: _Stamped) -> TraceError:
     # Blame the one that is not a time, else the later.
-    bad, good = (one, other) if one[2] == NO_TIME else (other, one)
-    return _bad(path, bad[0], column, bad[1], f"{bad[2]}, but that of line {good[0]} is {good[2]}")
+    wrong, right = (one, other) if one[2] == NO_TIME else (other, one)
+    return bad(path, wrong[0], column, wrong[1], f"{wrong[2]}, but that of line {right[0]} is {right[2]}")
 
 
 def _lines(path: str, stream: io.BufferedIOBase) -> Iterator[str]:
@@ -240,7 +219,7 @@ def _lines(path: str, stream: io.BufferedIOBase) -> Iterator[str]:
 
 def _rows(
     path: str, lines: Iterator[str], chains: ChainReader | None
-) -> tuple[_Format, Iterator[_Row], ChainReader | None]:
+) -> tuple[Format, Iterator[Row], ChainReader | None]:
     head = []
     for line in lines:
         head.append(line)
@@ -250,9 +229,9 @@ def _rows(
         raise TraceError(f"{path}: the file is empty")
     every = itertools.chain(head, lines)
     if head[-1].lstrip()[0] in "{[":
-        if chains is not None and chains.optional and f'"{_HASHES}"' not in head[-1]:
+        if chains is not None and chains.optional and f'"{HASHES}"' not in head[-1]:
             chains = None
-        return _MOONCAKE, _json_rows(path, every, chains), chains
+        return MOONCAKE, json_rows(path, every, chains), chains
     records = _csv_records(path, every)
     first = next(records, None)
     if first is None:  # the line held nothing but quotes
@@ -262,7 +241,7 @@ def _rows(
     if chains is not None and not chains.optional:
         raise TraceError(
             f"{path}:{first[0]}: {form.name} traces have no hash chains, which a prefix cache needs; allowed "
-            f"JSON lines as Mooncake's, with {_HASHES}"
+            f"JSON lines as Mooncake's, with {HASHES}"
         )
     return form, _csv_rows(path, form, header, records), None
 
@@ -284,8 +263,8 @@ def _csv_records(path: str, lines: Iterator[str]) -> Iterator[tuple[int, list[st
 
 
 def _csv_rows(
-    path: str, form: _Format, header: list[str], records: Iterator[tuple[int, list[str]]]
-) -> Iterator[_Row]:
+    path: str, form: Format, header: list[str], records: Iterator[tuple[int, list[str]]]
+) -> Iterator[Row]:
     width = len(header)
     prompt, output = header.index(form.prompt), header.index(form.output)
     time = header.index(form.time) if form.time in header else None
@@ -293,7 +272,7 @@ def _csv_rows(
         if len(record) != width:
             raise TraceError(
                 f"{path}:{line}: number of fields = {len(record)}: the header has {width}: "
-                f"{_short(','.join(record))}"
+                f"{short(','.join(record))}"
             )
         yield (
             line,
@@ -311,11 +290,11 @@ def _tokens(path: str, line: int, column: str, text: str) -> int:
         tokens = int(digits)
         if tokens <= MAX_TOKENS:
             return tokens
-    raise _bad(path, line, column, text, f"allowed an integer from 0 to {MAX_TOKENS}")
+    raise bad(path, line, column, text, f"allowed an integer from 0 to {MAX_TOKENS}")
 
 
-def _recognise(path: str, line: int, header: list[str]) -> _Format:
-    found = [form for form in _CSV if form.prompt in header and form.output in header]
+def _recognise(path: str, line: int, header: list[str]) -> Format:
+    found = [form for form in CSV if form.prompt in header and form.output in header]
     if len(found) == 1:
         form = found[0]
         for name in (form.prompt, form.output, form.time):
@@ -328,120 +307,18 @@ def _recognise(path: str, line: int, header: list[str]) -> _Format:
         names = " and ".join(form.name for form in found)
         raise TraceError(f"{path}:{line}: the header has the columns of {names}; allowed one of them")
 
-    def likeness(form: _Format) -> float:
-        return sum(_nearest(name, header)[0] for name in (form.prompt, form.output, form.time))
+    def likeness(form: Format) -> float:
+        return sum(nearest(name, header)[0] for name in (form.prompt, form.output, form.time))
 
-    near = max(_CSV, key=likeness)
+    near = max(CSV, key=likeness)
     lacks = ", ".join(
-        f"{name} (the header has {_short(_nearest(name, header)[1])})"
+        f"{name} (the header has {short(nearest(name, header)[1])})"
         for name in (near.prompt, near.output)
         if name not in header
     )
-    known = ", ".join(f"{form.name} ({form.prompt}, {form.output}, {form.time})" for form in _CSV)
+    known = ", ".join(f"{form.name} ({form.prompt}, {form.output}, {form.time})" for form in CSV)
     raise TraceError(
-        f"{path}:{line}: unknown header {_short(','.join(header))}; known columns: {known}, or JSON lines as "
-        f"{_MOONCAKE.name} ({_MOONCAKE.prompt}, {_MOONCAKE.output}, {_MOONCAKE.time}); nearest: {near.name}, "
+        f"{path}:{line}: unknown header {short(','.join(header))}; known columns: {known}, or JSON lines as "
+        f"{MOONCAKE.name} ({MOONCAKE.prompt}, {MOONCAKE.output}, {MOONCAKE.time}); nearest: {near.name}, "
         f"for which it lacks {lacks}"
-    )
-
-
-def _nearest(name: str, among: list[str]) -> tuple[float, str]:
-    """How alike `name` and the one most like it are (0 to 1), and that one."""
-    # Without capitals, because a slip in them alone is the commonest; cut, because the other may be any text.
-    alike = difflib.SequenceMatcher(b=name.casefold())
-
-    def ratio(other: str) -> float:
-        alike.set_seq1(other[:100].casefold())
-        return alike.ratio()
-
-    return max((ratio(other), other) for other in among)
-
-
-# ---- JSON lines
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    record = dict(pairs)
-    if len(record) != len(pairs):
-        raise ValueError("a key occurs twice in one object")
-    return record
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _json_rows(path: str, lines: Iterator[str], chains: ChainReader | None) -> Iterator[_Row]:
-    decode = json.JSONDecoder(object_pairs_hook=_object, parse_float=Decimal, parse_constant=_refuse).decode
-    form = _MOONCAKE
-    for line, text in enumerate(lines, 1):
-        if not text.strip():
-            continue
-        try:
-            record = decode(text)
-        except (ValueError, ArithmeticError, RecursionError) as error:
-            # ArithmeticError: an exponent beyond what Decimal can hold.
-            # JSONDecodeError would add a line number of its own, always 1.
-            why = getattr(error, "msg", error)
-            raise TraceError(
-                f"{path}:{line}: not JSON, one object per line: {why}: {_short(text)}"
-            ) from error
-        if type(record) is not dict:
-            raise TraceError(f"{path}:{line}: not JSON, one object per line: {_short(text)}")
-        prompt = _json_tokens(path, line, form.prompt, record)
-        yield (
-            line,
-            prompt,
-            _json_tokens(path, line, form.output, record),
-            _json_text(record[form.time]) if form.time in record else None,
-            None if chains is None else _json_hashes(path, line, record, prompt, chains),
-        )
-
-
-def _json_tokens(path: str, line: int, key: str, record: dict[str, object]) -> int:
-    if key not in record:
-        near = f"; the nearest is {_short(_nearest(key, list(record))[1])}" if record else ""
-        raise TraceError(f"{path}:{line}: the key {key} is missing{near}")
-    tokens = record[key]
-    # `type`, because True is an int to `isinstance`.
-    if type(tokens) is not int or not 0 <= tokens <= MAX_TOKENS:
-        raise _bad(path, line, key, _json_text(tokens), f"allowed an integer from 0 to {MAX_TOKENS}")
-    return tokens
-
-
-def _json_hashes(
-    path: str, line: int, record: dict[str, object], prompt: int, chains: ChainReader
-) -> list[int]:
-    if _HASHES not in record:
-        raise TraceError(f"{path}:{line}: the key {_HASHES} is missing, which a prefix cache needs")
-    hashes = record[_HASHES]
-    if not isinstance(hashes, list):
-        raise _bad(path, line, _HASHES, _json_text(hashes), "allowed a list of integers")
-    for number in hashes:
-        if type(number) is not int:
-            raise _bad(path, line, _HASHES, _json_text(number), "allowed a list of integers")
-    if prompt and (fault := chains.check(prompt, len(hashes))):
-        raise TraceError(f"{path}:{line}: {_HASHES}: {fault}")
-    return hashes
-
-
-def _json_text(value: object) -> str:
-    """The value as JSON writes it: numbers bare, strings in quotes, so that "5" is not taken for a time."""
-    if type(value) is int or isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, list | dict):
-        return "[...]" if isinstance(value, list) else "{...}"
-    return json.dumps(value)
-
-
-# ---- messages
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:77] + "...")
-
-
-def _bad(path: str, line: int, column: str, value: str | None, why: str) -> TraceError:
-    return TraceError(
-        f"{path}:{line}: {column} {'is missing' if value is None else f'= {_short(value)}'}: {why}"
     )

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use pimkv_core::alloc::{self, Policy};
-use pimkv_core::manager::{Adopt, BlockManager, Placement, Round};
+use pimkv_core::manager::{Admission, Adopt, BlockManager, Placement, Round};
 use pimkv_core::{BlockId, Error, Owner, SeqId};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -329,6 +329,37 @@ fn a_spliced_round_whose_draws_were_not_fed_is_refused_and_undone() -> Result<()
         assert!(manager.speculate(&[SeqId(0)], &[1], &[pick], &round, 0).is_err());
         assert_eq!((manager.live_blocks(), manager.table(SeqId(0))?.tokens()), (1, 2));
         manager.check()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_cache_holds_starts_another_sequence_and_goes_when_it_is_let_go() -> Result<(), Error> {
+    for kind in ["paged", "pim-aware", "pim-gather"] {
+        let mut manager = BlockManager::new(kind, 8, 4, 4)?;
+        let (one, two, three) = (SeqId(1), SeqId(2), SeqId(3));
+        assert!(manager.admit(one, 9)?);
+        let first = manager.table(one)?.blocks()[..2].to_vec();
+        manager.hold(one, &[1, 0])?;
+        assert!(
+            manager.hold(one, &[0]).is_err() && manager.let_go(&[manager.table(one)?.blocks()[2]]).is_err()
+        );
+        manager.release(&[one])?;
+        manager.check()?;
+        assert_eq!((manager.free_blocks(), manager.live_blocks()), (6, 2));
+        let ask = Admission { tokens: 9, ..Admission::default() };
+        assert!(manager.admit_sharing(two, ask, &first)? && manager.admit_sharing(three, ask, &first)?);
+        assert_eq!(
+            (manager.table(two)?.blocks()[..2].to_vec(), manager.table(two)?.inherited()),
+            (first.clone(), 8)
+        );
+        manager.let_go(&first)?;
+        manager.check()?;
+        assert_eq!((manager.references(first[0])?, manager.free_blocks()), (2, 4));
+        manager.release(&[two, three])?;
+        manager.check()?;
+        assert_eq!(manager.free_blocks(), 8);
+        assert!(manager.admit_sharing(one, ask, &first).is_err(), "free blocks cannot be shared");
     }
     Ok(())
 }

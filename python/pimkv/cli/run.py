@@ -35,10 +35,8 @@ from pimkv.cli.options import (
 @click.option(
     "--record-every",
     type=INT,
-    default=1,
-    show_default=True,
     metavar="N",
-    help="Record the placement of every N-th decode step.",
+    help="Record the placement of every N-th decode step.  [default: 1]",
 )
 @json_option
 @quiet_option
@@ -48,18 +46,23 @@ def command(
     out: str | None,
     oplog: str | None,
     placement: str | None,
-    record_every: int,
+    record_every: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Run one simulation and print its figures."""
+    from pimkv.errors import Problem
     from pimkv.oplog import check_folder, write_oplog
     from pimkv.placement import Recorder, every_problem, folder_problem
     from pimkv.report.tables import run_table
     from pimkv.simulation import Simulation
 
     folder = out_folder(out)
-    found = [every_problem(record_every), None if placement is None else folder_problem(placement)]
+    every = 1 if record_every is None else record_every
+    found = [every_problem(every), None if placement is None else folder_problem(placement)]
+    if record_every is not None and placement is None:
+        what = "goes with --record-placement FILE, which says where to"
+        found.append(Problem("every", record_every, what, flag="--record-every"))
     problems = [problem for problem in found if problem is not None]
     config = Given(given.tables, (*given.problems, *problems)).load(backend=backend)
 
@@ -68,7 +71,7 @@ def command(
         check_folder(oplog)
     with logging_to_stderr(quiet=quiet), progress(config.allocator.kind, quiet=quiet) as bar:
         run = Simulation(config, backend=backend, record=oplog is not None)
-        recorder = None if placement is None else Recorder(config, run.pool_blocks, record_every)
+        recorder = None if placement is None else Recorder(config, run.pool_blocks, every)
         result = run.run(bar, None if recorder is None else recorder.step)
     if folder is not None:
         result.write(folder)

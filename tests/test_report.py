@@ -181,6 +181,15 @@ def test_series_are_compared_over_the_same_seeds_only(rows: list[Row]) -> None:
     assert chosen is not None and chosen.seeds == [0, 1]
 
 
+def test_a_mean_of_equal_figures_has_no_error_bar_whatever_the_rounding() -> None:
+    config = resolved(load({}))
+    exact = {"m3_gbps": 0.1, "controller_gbps": 1204.6}
+    summary = {"exact": exact, "blocks_read": 0, "relocated_blocks": 0}
+    equal = points([Row(str(seed), {**config, "seed": seed}, summary, None) for seed in range(80)])
+    assert figures._spread(equal, "m3_gbps") == (0.1, 0, 0)
+    assert figures._spread(equal, "controller_gbps") == (1204.6, 0, 0)
+
+
 def test_what_a_store_has_no_points_for_is_left_out_with_the_sweep_that_makes_them(rows: list[Row]) -> None:
     one = [row for row in rows if row.config["layout"]["block_tokens"] == 4]
     report = build(store="s.db", rows=one)

@@ -38,7 +38,8 @@ CREATE TABLE results (
     summary TEXT,
     error TEXT,
     CHECK ((summary IS NULL) <> (error IS NULL))
-) WITHOUT ROWID;
+);
+CREATE INDEX states ON results (key, error);
 CREATE TABLE runs (
     key TEXT PRIMARY KEY NOT NULL REFERENCES results (key) ON DELETE CASCADE,
     finished TEXT NOT NULL,
@@ -225,6 +226,8 @@ class Store:
                     empty = not self._check()
                     if empty:
                         self._create()
+        except sqlite3.OperationalError as error:
+            raise _refused(self.path, f"cannot be opened: {error}") from None
         except sqlite3.DatabaseError as error:
             raise _refused(self.path, f"is no store of pimkv: {error}") from None
         if readonly and empty:

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
@@ -49,6 +50,10 @@ CREATE TABLE runs (
     numpy TEXT NOT NULL
 ) WITHOUT ROWID;
 """
+
+
+# Reading a version opens files: once is enough for a thousand points.
+version = cache(metadata.version)
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,8 @@ def test_mistakes_of_the_options_come_in_one_report_with_those_of_the_config(tmp
     assert "every = 0 (--record-every): must be an integer from 1" in refused.stderr
     assert "(--record-placement): its folder does not exist" in refused.stderr
     assert "--max-batch" in refused.stderr
+    alone = _cli("run", "--record-every", "5")
+    assert alone.exit_code == 2 and "(--record-every): goes with --record-placement FILE" in alone.stderr
 
 
 @pytest.fixture

@@ -31,8 +31,7 @@ from pimkv.report.cost_figure import draw_cost, read_cost
 from pimkv.report.page import page
 from pimkv.report.palette import colour_of
 from pimkv.report.points import BLOCK_TOKENS, HEADROOM, MODEL, NO_AXIS, best_slice, points, spec_of
-from pimkv.report.rowmap import Recording, named, page_data
-from pimkv.report.rowmap import figures as map_figures
+from pimkv.report.rowmap import Recording, figures_of, named, page_data
 from pimkv.result import resolved
 from pimkv.sweep.keys import Keys
 from pimkv.sweep.spec import load_sweep
@@ -182,6 +181,15 @@ def test_series_are_compared_over_the_same_seeds_only(rows: list[Row]) -> None:
     assert chosen is not None and chosen.seeds == [0, 1]
 
 
+def test_a_mean_of_equal_figures_has_no_error_bar_whatever_the_rounding() -> None:
+    config = resolved(load({}))
+    exact = {"m3_gbps": 0.1, "controller_gbps": 1204.6}
+    summary = {"exact": exact, "blocks_read": 0, "relocated_blocks": 0}
+    equal = points([Row(str(seed), {**config, "seed": seed}, summary, None) for seed in range(80)])
+    assert figures._spread(equal, "m3_gbps") == (0.1, 0, 0)
+    assert figures._spread(equal, "controller_gbps") == (1204.6, 0, 0)
+
+
 def test_what_a_store_has_no_points_for_is_left_out_with_the_sweep_that_makes_them(rows: list[Row]) -> None:
     one = [row for row in rows if row.config["layout"]["block_tokens"] == 4]
     report = build(store="s.db", rows=one)
@@ -242,7 +250,7 @@ def test_the_command_of_a_config_runs_it_again(rows: list[Row]) -> None:
 def test_map_figures_count_regions_per_sequence(recordings: list[Recording]) -> None:
     for recording in recordings:
         placement = recording.placement
-        found = map_figures(placement)
+        found = figures_of(placement)
         for i, (_, table) in enumerate(placement.frames()):
             lies: dict[int, set[int]] = {}
             counts: dict[int, int] = {}
@@ -253,7 +261,7 @@ def test_map_figures_count_regions_per_sequence(recordings: list[Recording]) -> 
             assert found["held"][i] == len({block for block, *_ in table.tolist()})
             assert found["pairs"][i] == sum(map(len, lies.values()))
             assert found["fewest"][i] == sum(-(-n // 8) for n in counts.values())
-    paged = map_figures(recordings[1].placement)
+    paged = figures_of(recordings[1].placement)
     assert sum(paged["pairs"]) > 1.5 * sum(paged["fewest"])
 
 

@@ -20,7 +20,7 @@ import pimkv
 from pimkv.placement import Placement
 from pimkv.report.assemble import PAGE, build
 from pimkv.report.palette import colour_of
-from pimkv.report.rowmap import Recording, figures
+from pimkv.report.rowmap import Recording, figures_of
 from pimkv.sweep.store import Store
 
 pytestmark = pytest.mark.skipif(
@@ -143,7 +143,7 @@ def test_paged_stands_beside_gather_and_the_slider_moves_both_maps(
 
 
 def test_numbers_are_those_of_the_recording(page: Browser, placements: dict[str, Placement]) -> None:
-    told = figures(placements["paged"])
+    told = figures_of(placements["paged"])
     steps = placements["paged"].steps.tolist()
     for i in (0, len(steps) // 2, len(steps) - 1):
         seek(page, steps[i])

@@ -158,7 +158,8 @@ class Placement:
             near = sorted({int(self.steps[i]) for i in (at - 1, at) if 0 <= i < len(self.steps)})
             hint = f"; nearest {' or '.join(map(str, near))}" if near else "; the file holds no step"
             raise ConfigError(f"step = {step}: not recorded{hint}")
-        return next(table for found, table in self.frames() if found == step)
+        replayed = _replay(self.records, self.blocks, self.block_tokens, 0)
+        return next(_table(running, self.block_tokens) for found, running in replayed if found == step)
 
 
 def read_placement(path: str | Path) -> Placement:

@@ -39,10 +39,8 @@ from pimkv.cli.unused import warn_unused
 @click.option(
     "--record-every",
     type=INT,
-    default=1,
-    show_default=True,
     metavar="N",
-    help="Record the placement of every N-th decode step.",
+    help="Record the placement of every N-th decode step.  [default: 1]",
 )
 @json_option
 @quiet_option
@@ -52,20 +50,25 @@ def command(
     out: str | None,
     oplog: str | None,
     placement: str | None,
-    record_every: int,
+    record_every: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Run one simulation and print its figures."""
+    from pimkv.errors import Problem
     from pimkv.placement import Recorder, every_problem
 
-    every = every_problem(record_every)
+    every = 1 if record_every is None else record_every
+    wrong = every_problem(every)
     problems = [
-        *([every] if every is not None else []),
+        *([] if wrong is None else [wrong]),
         *out_problems(out),
         *file_problems("oplog", oplog),
         *file_problems("record-placement", placement),
     ]
+    if record_every is not None and placement is None:
+        what = "goes with --record-placement FILE, which says where to"
+        problems.append(Problem("every", record_every, what, flag="--record-every"))
     config = given.also(problems).load(backend=backend)
 
     from pimkv.oplog import write_oplog
@@ -75,7 +78,7 @@ def command(
     with logging_to_stderr(quiet=quiet), progress(config.allocator.kind, quiet=quiet) as bar:
         warn_unused(config, given.fields)
         run = Simulation(config, backend=backend, record=oplog is not None)
-        recorder = None if placement is None else Recorder(config, run.pool_blocks, record_every)
+        recorder = None if placement is None else Recorder(config, run.pool_blocks, every)
         result = run.run(bar, None if recorder is None else recorder.step)
     if out is not None:
         result.write(Path(out))

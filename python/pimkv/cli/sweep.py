@@ -217,9 +217,10 @@ def _dry_run(planned: Plan, path: str, jobs: int | None, engine: str, *, as_json
         held, failed, seconds = store.finished(), store.failed(), store.seconds()
     todo = [key for key in planned.configs if key not in held]
     again = sum(key in failed for key in todo)
-    guess = estimate(planned, todo, seconds, jobs)
     if engine == "dask" and todo:
         guess = Estimate(None, "how fast the cluster is, its first points will show")
+    else:
+        guess = estimate(planned, todo, seconds, jobs)
     if as_json:
         from pimkv.result import dumps
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -68,7 +69,8 @@ def _draw(kind: _Kind, chosen: Slice) -> Drawn:
 def _spread(points: Sequence[Point], name: str) -> tuple[float, float, float]:
     """Mean over seeds, and how far below and above it the extremes are."""
     values = [p.summary["exact"][name] for p in points]
-    mean = sum(values) / len(values)
+    # The mean of equal values may be off by a rounding; no mean is beyond its values.
+    mean = min(max(math.fsum(values) / len(values), min(values)), max(values))
     return mean, mean - min(values), max(values) - mean
 
 
@@ -79,7 +81,7 @@ def _with_copies(name: str, points: Sequence[Point], gap: str = "\n") -> str:
 
 
 def _lines(chosen: Slice, label: str, *, log: bool) -> Figure:
-    figure, axes = new_figure(3.1, 2, sharey=True)
+    figure, axes = new_figure(2.8 + 0.2 * -(-len(chosen.series) // 4), 2, sharey=True)
     styles = looks(chosen.series)
     for ax, (field, title, _) in zip(axes, BANDWIDTHS, strict=True):
         for series in chosen.series:

@@ -94,7 +94,7 @@ BLOCK_TOKENS = Axis(
     lambda p: p.values["layout.block_tokens"] or geometry(load(p.config)).block_tokens,
 )
 HEADROOM = Axis(("scheduler.headroom",), lambda p: p.values["scheduler.headroom"])
-MODEL = Axis(("model.",), lambda p: p.values["model.preset"])
+MODEL = Axis(("model.preset", "model."), lambda p: p.values["model.preset"])
 
 
 def points(rows: Iterable[Row]) -> list[Point]:
@@ -128,7 +128,7 @@ def _usual_options(kind: str) -> dict[str, Any]:
 
 
 def _word(value: object) -> str:
-    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 def best_slice(
@@ -213,23 +213,18 @@ def fixed(chosen: Slice) -> str:
 
 def spec_of(chosen: Slice, title: str) -> str:
     """A sweep spec that makes the points of a slice, as TOML."""
-    apart = ("seed", "allocator.", "layout.traversal", *chosen.axis.fields)
+    common = _common(chosen)
     cells: dict[str, dict[str, Any]] = {}
     for point in chosen.points:
-        moved = {n: v for n, v in given(point.config).items() if n.startswith(apart) and n != "seed"}
-        moved = {"allocator.kind": point.kind, **moved}
-        if chosen.axis.fields == ("layout.block_tokens",):
-            moved["layout.block_tokens"] = point.values["layout.block_tokens"]
-        if chosen.axis.fields == ("scheduler.headroom",):
-            moved["scheduler.headroom"] = point.values["scheduler.headroom"]
-        if chosen.axis.fields == ("model.",):
-            moved["model.preset"] = point.values["model.preset"]
-        cells.setdefault(json.dumps(moved, sort_keys=True), moved)
+        cell = {"allocator.kind": point.kind}
+        cell |= {name: point.values[name] for name in chosen.axis.fields if name in point.values}
+        cell |= {n: v for n, v in given(point.config).items() if n not in common and n != "seed"}
+        cells.setdefault(json.dumps(cell, sort_keys=True), cell)
     entries = "\n".join(
         "[[list]]\n" + "".join(f"{json.dumps(n)} = {json.dumps(v)}\n" for n, v in cell.items())
         for _, cell in sorted(cells.items())
     )
-    base = write_toml({"base": nested(_common(chosen))}).strip()
+    base = write_toml({"base": nested(common)}).strip()
     head = f"# {title}: the sweep that makes its data.\nseeds = {json.dumps(chosen.seeds)}\n"
     return "\n".join([head, base, "", entries]) if base else "\n".join([head, entries])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,13 @@ class Recording:
     file: str
     placement: Placement
 
+    @cached_property
+    def figures(self) -> dict[str, list[int]]:
+        """What `figures_of` counts; once, for a long recording takes seconds."""
+        return figures_of(self.placement)
 
-def figures(placement: Placement) -> dict[str, list[int]]:
+
+def figures_of(placement: Placement) -> dict[str, list[int]]:
     """Per recorded step: running sequences, blocks they hold (a shared one once), regions opened and the fewest.
 
     Regions opened are the distinct (sequence, region) pairs, for reading one sequence after the other opens a
@@ -65,7 +71,7 @@ def page_data(recordings: Sequence[Recording]) -> dict[str, Any]:
                 "perRegion": r.placement.blocks_per_region,
                 "blockTokens": r.placement.block_tokens,
                 "steps": r.placement.steps.tolist(),
-                **figures(r.placement),
+                **r.figures,
                 "records": base64.b64encode(r.placement.records.tobytes()).decode(),
             }
             for name, r in zip(named(recordings), recordings, strict=True)

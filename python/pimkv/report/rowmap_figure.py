@@ -11,7 +11,7 @@ import numpy as np
 from pimkv.placement import Records
 from pimkv.report.drawn import Drawn
 from pimkv.report.palette import colour_of
-from pimkv.report.rowmap import Recording, figures, first_two, named, origin
+from pimkv.report.rowmap import Recording, first_two, named, origin
 from pimkv.report.style import NEUTRAL, new_figure, rendered
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def draw_row_map(recordings: Sequence[Recording]) -> Drawn:
     """The two recordings that the page shows first. Equal recordings give equal bytes."""
     names = named(recordings)
     shown = [(names[i], recordings[i]) for i in dict.fromkeys(first_two(recordings).values())]
-    pairs = figures(shown[0][1].placement)["pairs"]
+    pairs = shown[0][1].figures["pairs"]
     step = int(shown[0][1].placement.steps[pairs.index(max(pairs))])
     panels = [_panel(name, recording, step) for name, recording in shown]
     command = " ; ".join(origin(recording) for _, recording in shown)
@@ -68,7 +68,7 @@ def _panel(name: str, recording: Recording, step: int) -> tuple[str, list[Tile],
     for block, width, filled, colour in _runs(placement.at(at), per_region, placement.block_tokens):
         x, y = corner(block)
         tiles += [(x, y, width - 0.12, colour, 0.35), (x, y, min(filled, width - 0.12), colour, 1.0)]
-    told = {key: values[frame] for key, values in figures(placement).items()}
+    told = {key: values[frame] for key, values in recording.figures.items()}
     opened = f"{told['pairs']:,} regions opened (fewest {told['fewest']:,})"
     return f"{name}\n{told['running']} sequences, {opened}", tiles, size
 
@@ -103,6 +103,8 @@ def _draw(panels: Sequence[tuple[str, list[Tile], tuple[float, float]]]) -> Figu
     from matplotlib.collections import PolyCollection
 
     figure, axes = new_figure(3.5 if len(panels) > 1 else 6.6, len(panels))
+    # The two maps must not look like one.
+    figure.set_layout_engine("constrained", wspace=0.1)
     for ax, (title, tiles, (width, height)) in zip(axes, panels, strict=True):
         corners = [[(x, y), (x + w, y), (x + w, y + 1), (x, y + 1)] for x, y, w, *_ in tiles]
         colours: Any = [(colour, opacity) for *_, colour, opacity in tiles]

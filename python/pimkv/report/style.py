@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -85,14 +86,16 @@ class Look:
 
 def looks(series: list[str]) -> dict[str, Look]:
     """A look for each series; the first word is its allocator. No two look alike, up to two dozen."""
-    taken: dict[str, int] = {}
-    found = {}
+    # Colours that have an owner in this figure are the last to be given to others.
+    used = Counter({_OF_KIND[kind] for kind in (name.split(",")[0] for name in series) if kind in _OF_KIND})
+    found: dict[str, Look] = {}
     for number, name in enumerate(series):
         kind = name.split(",")[0]
-        colour = _OF_KIND.get(kind, _CYCLE[number % len(_CYCLE)])
-        dashes = _DASHES[taken.get(colour, 0) % len(_DASHES)]
-        taken[colour] = taken.get(colour, 0) + 1
-        found[name] = Look(colour, _MARKERS[number % len(_MARKERS)], dashes)
+        colour = _OF_KIND.get(kind) or min(_CYCLE, key=lambda one: used[one])
+        if kind not in _OF_KIND:
+            used[colour] += 1
+        same = sum(look.colour == colour for look in found.values())
+        found[name] = Look(colour, _MARKERS[number % len(_MARKERS)], _DASHES[same % len(_DASHES)])
     return found
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import closing, contextmanager
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,15 +49,11 @@ class SweepResult:
     """Points that were run now, those that failed included."""
     failures: dict[str, str]
     """Key -> why; of the points that were run now, or were lost with their executor."""
-    store: Store = field(repr=False)
-    _owned: bool = field(default=False, repr=False)
+    _read: Callable[[], list[Row]] = field(repr=False)
 
     def rows(self) -> list[Row]:
-        """The sweep's points, in the order of `Store.rows`."""
-        if self._owned:
-            return self.store.rows(self.keys)
-        with Store.open(self.store.path, readonly=True) as store:
-            return store.rows(self.keys)
+        """The sweep's points, in the order of `Store.rows`; of an open `Store` while it is open."""
+        return self._read()
 
     def columns(self) -> dict[str, list[Any]]:
         """The finished points as a table: name -> values, as `pimkv results export` writes them."""
@@ -105,20 +101,24 @@ def run_sweep(
     planned = sweep if isinstance(sweep, Plan) else plan(sweep)
     if jobs is not None:
         check_jobs(jobs)
-    with _opened(store) as opened:
+    path = ":memory:" if store is None else store
+    with nullcontext(path) if isinstance(path, Store) else Store.open(path) as opened:
         finished = opened.finished()
         todo = [key for key in planned.configs if key not in finished]
         ran, lost, failures = _run(planned, todo, opened, jobs, executor, progress)
-        return SweepResult(
-            planned.name,
-            planned.points,
-            tuple(planned.configs),
-            len(planned.configs) - ran - lost,
-            ran,
-            failures,
-            opened,
-            _owned=store is None or isinstance(store, Store),
-        )
+        keys = tuple(planned.configs)
+        stored = len(keys) - ran - lost
+        if store is None:
+            rows = opened.rows(keys)
+            return SweepResult(planned.name, planned.points, keys, stored, ran, failures, lambda: rows)
+
+    def read() -> list[Row]:
+        if isinstance(store, Store):
+            return store.rows(keys)
+        with Store.open(opened.path, readonly=True) as again:
+            return again.rows(keys)
+
+    return SweepResult(planned.name, planned.points, keys, stored, ran, failures, read)
 
 
 def _run(
@@ -158,18 +158,6 @@ def _run(
                 failures[key] = str(run.outcome)
             report()
     return ran, lost, failures
-
-
-@contextmanager
-def _opened(store: str | Path | Store | None) -> Iterator[Store]:
-    if isinstance(store, Store):
-        yield store
-    elif store is None:
-        # Kept open by the result, which is all that knows of it.
-        yield Store.open(":memory:")
-    else:
-        with Store.open(store) as opened:
-            yield opened
 
 
 @dataclass(frozen=True)

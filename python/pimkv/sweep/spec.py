@@ -106,7 +106,7 @@ def _read(spec: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[str, Mappin
         return "sweep", spec
     path = Path(spec)
     known = studies()
-    if str(spec) in known and not path.exists():
+    if str(spec) in known and not path.is_file():
         return str(spec), _study(str(spec))
     if path.suffix == ".toml" or path.exists():
         return path.stem, read_toml(path)

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,7 +39,8 @@ CREATE TABLE results (
     summary TEXT,
     error TEXT,
     CHECK ((summary IS NULL) <> (error IS NULL))
-) WITHOUT ROWID;
+);
+CREATE INDEX states ON results (key, error);
 CREATE TABLE runs (
     key TEXT PRIMARY KEY NOT NULL REFERENCES results (key) ON DELETE CASCADE,
     finished TEXT NOT NULL,
@@ -48,6 +50,10 @@ CREATE TABLE runs (
     numpy TEXT NOT NULL
 ) WITHOUT ROWID;
 """
+
+
+# Reading a version opens files: once is enough for a thousand points.
+version = cache(metadata.version)
 
 
 @dataclass(frozen=True)
@@ -225,6 +231,8 @@ class Store:
                     empty = not self._check()
                     if empty:
                         self._create()
+        except sqlite3.OperationalError as error:
+            raise _refused(self.path, f"cannot be opened: {error}") from None
         except sqlite3.DatabaseError as error:
             raise _refused(self.path, f"is no store of pimkv: {error}") from None
         if readonly and empty:

@@ -29,6 +29,7 @@ class Viewer {
       side.select.value = chosen;
       side.select.addEventListener("change", () => {
         side.chosen = Number(side.select.value);
+        side.map.focus = -1; // the other run may not have this block
         this.gather();
       });
       this.listen(side);

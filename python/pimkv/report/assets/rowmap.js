@@ -1,7 +1,7 @@
 // Draws regions x slots on a canvas: a bar is a run of blocks that the same sequences hold.
 "use strict";
 
-const SEPARATOR = 1, REGION_GAP = 2, COLUMN_GAP = 12, HEADER = 16;
+const COLUMN_GAP = 12, HEADER = 16;
 
 // The look of a sequence: neighbouring numbers differ in hue, then in tone, then in having a dot.
 function lookOf(sequence, { hues, tones }) {
@@ -33,21 +33,15 @@ class RowMap {
     const { perRegion, blocks } = this.tape;
     const regions = Math.ceil(blocks / perRegion);
     const fit = (slot) => {
-      const high = Math.max(3, Math.min(slot, 12));
+      const high = Math.max(2, Math.min(slot, 12)), pitch = high + (high < 4 ? 1 : 2);
       const columns = Math.max(1, Math.floor((width + COLUMN_GAP) / (slot * perRegion + COLUMN_GAP)));
       const rows = Math.ceil(regions / columns);
-      return { slot, high, columns: Math.ceil(regions / rows), rows, height: HEADER + rows * (high + REGION_GAP) };
+      return { slot, high, pitch, columns: Math.ceil(regions / rows), rows, height: HEADER + rows * pitch };
     };
-    let chosen = fit(Math.min(3, width / perRegion));
-    for (let slot = 18; slot > chosen.slot; slot -= 0.5) {
-      if (slot * perRegion > width) continue;
-      const tried = fit(slot);
-      if (tried.height <= most) {
-        chosen = tried;
-        break;
-      }
-    }
-    Object.assign(this, chosen, { width, regions });
+    const widest = Math.min(18, width / perRegion);
+    let chosen = fit(widest);
+    for (let slot = widest; chosen.height > most && slot >= 1; slot -= 0.5) chosen = fit(slot);
+    Object.assign(this, chosen, { width, regions, separator: Math.min(1, chosen.slot / 4) });
   }
 
   // Top left corner and size of a block's slot, in CSS pixels of the canvas.
@@ -55,15 +49,15 @@ class RowMap {
     const region = Math.floor(block / this.tape.perRegion);
     const column = Math.floor(region / this.rows);
     const x = column * (this.slot * this.tape.perRegion + COLUMN_GAP) + (block % this.tape.perRegion) * this.slot;
-    return { x, y: HEADER + (region % this.rows) * (this.high + REGION_GAP), w: this.slot, h: this.high };
+    return { x, y: HEADER + (region % this.rows) * this.pitch, w: this.slot, h: this.high };
   }
 
   // The block at a point, or -1.
   blockAt(x, y) {
     const { perRegion, blocks } = this.tape;
-    const pitch = this.slot * perRegion + COLUMN_GAP;
-    const column = Math.floor(x / pitch), row = Math.floor((y - HEADER) / (this.high + REGION_GAP));
-    const slot = Math.floor((x - column * pitch) / this.slot);
+    const across = this.slot * perRegion + COLUMN_GAP;
+    const column = Math.floor(x / across), row = Math.floor((y - HEADER) / this.pitch);
+    const slot = Math.floor((x - column * across) / this.slot);
     if (x < 0 || row < 0 || row >= this.rows || slot >= perRegion) return -1;
     const block = (column * this.rows + row) * perRegion + slot;
     return block < blocks && column < this.columns ? block : -1;
@@ -80,7 +74,9 @@ class RowMap {
     context.clearRect(0, 0, width, height);
     context.font = "11px system-ui, sans-serif";
     context.fillStyle = colours.muted;
-    for (let column = 0; column < this.columns; column++) {
+    // Numbers that would touch each other are left out.
+    const every = Math.ceil(40 / (this.slot * tape.perRegion + COLUMN_GAP));
+    for (let column = 0; column < this.columns; column += every) {
       const { x } = this.cell(column * this.rows * tape.perRegion);
       context.fillText(String(column * this.rows), x, HEADER - 5);
     }
@@ -100,7 +96,7 @@ class RowMap {
     const { x, y, h } = this.cell(first);
     context.globalAlpha = 1;
     context.fillStyle = colours.free;
-    context.fillRect(x, y, (end - first) * this.slot - SEPARATOR, h);
+    context.fillRect(x, y, (end - first) * this.slot - this.separator, h);
     for (let block = first; block < end; ) {
       const key = keyOf(held[block]);
       let last = block + 1;
@@ -114,7 +110,7 @@ class RowMap {
   drawRun(block, end, chosen, colours) {
     const { context, tape, held } = this;
     const { x, y, h } = this.cell(block);
-    const wide = (end - block) * this.slot - SEPARATOR;
+    const wide = (end - block) * this.slot - this.separator;
     const holders = held[block];
     const out = chosen.size > 0 && !holders.some(({ sequence }) => chosen.has(sequence));
     const look = lookOf(holders[0].sequence, this.palette);

@@ -47,6 +47,12 @@ class Counters:
     preemptions: int = 0
     relocated_blocks: int = 0
     blocks_read: int = 0
+    # Of the running sequences, summed over decode steps: their number, what their blocks can hold and do hold.
+    batch: int = 0
+    reserved_tokens: int = 0
+    used_tokens: int = 0
+    stalls: int = 0
+    makespan: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,10 @@ class Scheduler:
         self._unclaimed = 0
         # Blocks that they will hold then.
         self._final_blocks = 0
+        # Tokens that they hold now.
+        self._tokens = 0
+        # Of a fresh pool: what is no longer free is held, whether written or only reserved.
+        self._pool_blocks = manager.free_blocks
 
     def _request(self, requests: Requests, index: int) -> tuple[int, Running]:
         prompt, final = int(requests.prompt[index]), int(requests.prompt[index] + requests.output[index])
@@ -115,7 +125,7 @@ class Scheduler:
 
     def run(self, watcher: Watcher) -> Counters:
         """Steps until every request is done."""
-        step = 0
+        step = first = self._arrivals[0][0] if self._arrivals else 0
         counters, rules = self.counters, self._rules
         while self._running or self._arrivals or self._preempted:
             if not self._running and not self._preempted:
@@ -125,7 +135,7 @@ class Scheduler:
                 finished = self._decode(watcher)
                 self._hand_over_copies()
                 counters.decode_steps += 1
-                counters.peak_live_blocks = max(counters.peak_live_blocks, self._manager.live_blocks)
+                self._count_capacity()
                 if self._running:
                     watcher.step(step, self._batch.seqs)
                     counters.blocks_read += self._final_blocks - self._unclaimed
@@ -141,7 +151,22 @@ class Scheduler:
             step += 1
         if rules.repair is not None:
             counters.relocated_blocks = sum(self._manager.relocations[:2])
+        counters.makespan = step - first
         return counters
+
+    def _count_capacity(self) -> None:
+        """How full the pool is between decode and release, and with how many sequences.
+
+        Only the last block of a table can have room left, and no two tables share it, so that what is written
+        needs no look at the tables: all blocks in use are full but for those rests and for scratch.
+        """
+        counters, rules, live = self.counters, self._rules, self._manager.live_blocks
+        scratch = rules.scratch_blocks * len(self._running)
+        rests = (self._final_blocks - self._unclaimed) * rules.block_tokens - self._tokens
+        counters.peak_live_blocks = max(counters.peak_live_blocks, live)
+        counters.batch += len(self._running)
+        counters.reserved_tokens += (self._pool_blocks - self._manager.free_blocks) * rules.block_tokens
+        counters.used_tokens += (live - scratch) * rules.block_tokens - rests
 
     def _hand_over_copies(self) -> None:
         """The engine performs the copies that growth, or repair, has asked for: each time one parallel set."""
@@ -152,6 +177,7 @@ class Scheduler:
         self._running = running
         self._batch = _Batch(running)
         self._final_blocks = sum(r.final_blocks for r in running)
+        self._tokens = sum(r.length for r in running)
 
     # ---- admission ----
 
@@ -168,6 +194,7 @@ class Scheduler:
                 request.start = request.length
                 self._running.append(request)
             elif self._running:
+                self.counters.stalls += 1
                 break
             else:
                 self.counters.dropped += 1
@@ -248,6 +275,7 @@ class Scheduler:
     def _lengthen(self, request: Running, tokens: int, finished: list[Running]) -> None:
         before, block_tokens = request.length - 1, self._rules.block_tokens
         request.length += tokens
+        self._tokens += tokens
         self._unclaimed -= (before + tokens) // block_tokens - before // block_tokens
         if request.length == request.final:
             finished.append(request)

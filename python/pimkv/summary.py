@@ -49,6 +49,7 @@ def summarise(
         "blocks_read": counters.blocks_read,
         "spec_stalls": rounds.stalls if rounds else 0,
         "copied_bytes": copied,
+        "capacity": capacity_of(counters, manager.cow_copies),
         "published": samples.published(),
         "exact": exact,
         "passes": [metrics.of_pass(counts, device) for counts in scorer.pass_totals()],
@@ -77,6 +78,20 @@ def summarise(
     if config.layout.traversal == "row-batch":
         summary["row_batch"] = _row_batch(config, shape, watcher, device)
     return summary
+
+
+def capacity_of(counters: Counters, cow_copies: int) -> dict[str, Any]:
+    """What the pool had room for: integers summed over decode steps, and their quotients."""
+    steps, reserved, used = counters.decode_steps, counters.reserved_tokens, counters.used_tokens
+    return {
+        "mean_batch": counters.batch / steps if steps else None,
+        "makespan": counters.makespan,
+        "reserved_tokens": reserved,
+        "used_tokens": used,
+        "waste": (reserved - used) / used if used else None,
+        "stalls": counters.stalls,
+        "copied_blocks": counters.relocated_blocks + cow_copies,
+    }
 
 
 def exact_of(config: Config, shape: Geometry, scorer: Scorer) -> dict[str, Any]:

@@ -137,7 +137,18 @@ def run_table(result: Result) -> str:
         ("blocks allocated", s["blocks_allocated"], "admission failures", s["admission_failures"]),
     ]
     lines = [f"{result.config.allocator.kind}: {scene(result.config, s)}", "", *aligned(rows), ""]
-    lines += aligned([(a, f"{b:,}", f"   {c}", f"{d:,}") for a, b, c, d in counts])
+    room = s["capacity"]
+    cells = [(a, f"{b:,}", f"   {c}", f"{d:,}") for a, b, c, d in counts]
+    cells += [
+        ("makespan, steps", f"{room['makespan']:,}", "   mean batch", figure(room["mean_batch"], 2)),
+        (
+            "steps stalled for blocks",
+            f"{room['stalls']:,}",
+            "   waste, empty / used",
+            figure(room["waste"], 4),
+        ),
+    ]
+    lines += aligned(cells)
     lines += ["", *aligned(details(result.config, s), left=2)]
     return "\n".join([*lines, "", *LEGEND])
 

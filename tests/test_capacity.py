@@ -1,0 +1,178 @@
+"""What a run needs of its pool: batch, makespan, waste, stalls, against cases done by hand and a recount."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from pimkv.backend import BlockManager, Ints
+from pimkv.config import Config, geometry, load
+from pimkv.simulation import Simulation
+from pimkv.workload.table import Requests
+
+TINY_TOKENS = 4
+
+
+def requests(*rows: tuple[int, int, int]) -> Requests:
+    """(arrival, prompt, output) each, nothing shared."""
+    arrival, prompt, output = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    return Requests(arrival, prompt, output, np.full(len(rows), -1, dtype=np.int64))
+
+
+def tiny(kind: str, blocks: int, max_batch: int = 2, admission: str = "oracle") -> Config:
+    # Blocks of 64 KiB: four tokens of 16 KiB.
+    return load(
+        {
+            "model": {"preset": "mha-32kv"},
+            "layout": {"block_tokens": TINY_TOKENS},
+            "allocator": {"kind": kind},
+            "scheduler": {"pool_blocks": blocks, "max_batch": max_batch, "admission": admission},
+        }
+    )
+
+
+def capacity(config: Config, rows: Requests, backend: str) -> dict[str, Any]:
+    summary = Simulation(config, requests=rows, backend=backend).run().summary
+    return {"steps": summary["decode_steps"], **summary["capacity"]}
+
+
+BACKENDS = pytest.mark.parametrize("backend", ["rust", "reference"])
+
+
+@BACKENDS
+def test_a_request_waits_for_blocks_and_the_system_idles(backend: str) -> None:
+    """The first holds 2 blocks in steps 3 to 6, the second needs 3 of 4 and waits, the third comes at 20."""
+    rows = requests((3, 4, 4), (3, 8, 2), (20, 1, 1))
+    assert capacity(tiny("paged", 4), rows, backend) == {
+        "steps": 7,
+        "mean_batch": 1.0,
+        "makespan": 18,
+        "reserved_tokens": 4 * 8 + 2 * 12 + 4,
+        "used_tokens": (5 + 6 + 7 + 8) + (9 + 10) + 2,
+        "waste": 13 / 47,
+        "stalls": 4,
+        "copied_blocks": 0,
+    }
+
+
+@BACKENDS
+def test_a_full_batch_is_no_stall(backend: str) -> None:
+    rows = requests((3, 4, 4), (3, 8, 2), (20, 1, 1))
+    got = capacity(tiny("paged", 4, max_batch=1), rows, backend)
+    assert (got["stalls"], got["makespan"]) == (0, 18)
+
+
+@BACKENDS
+def test_a_preempted_request_stalls_until_its_blocks_are_there(backend: str) -> None:
+    """In step 0 the second request takes the blocks of the first, which waits in steps 1 to 3."""
+    got = capacity(tiny("paged", 3, admission="vllm"), requests((0, 4, 6), (0, 4, 4)), backend)
+    assert got == {
+        "steps": 9,
+        "mean_batch": 1.0,
+        "makespan": 9,
+        "reserved_tokens": 8 * 4 + 8 * 3 + 12 * 2,
+        "used_tokens": (5 + 6 + 7 + 8) + (6 + 7 + 8 + 9 + 10),
+        "waste": 14 / 66,
+        "stalls": 3,
+        "copied_blocks": 0,
+    }
+
+
+@BACKENDS
+def test_a_span_is_reserved_whole(backend: str) -> None:
+    """8 steps hold 3 blocks for a request that ends with 9 tokens; 2 of 4 blocks are then too many for another."""
+    got = capacity(tiny("contiguous", 4), requests((0, 1, 8), (0, 4, 2)), backend)
+    assert got["reserved_tokens"] == 8 * 12 + 2 * 8
+    assert got["used_tokens"] == sum(range(2, 10)) + 5 + 6
+    assert got["stalls"] == 8
+
+
+class Recount:
+    """Counts the tokens in each block that is in use, at every step, from the block tables alone."""
+
+    def __init__(self, config: Config, run: Simulation) -> None:
+        self.tokens_per_block = geometry(config).block_tokens
+        self.pool = run.pool_blocks
+        self.full_prefix = run.requests.prefix_tokens // self.tokens_per_block
+        self.shares = run.requests.prefix >= 0
+        self.spans = config.allocator.options.spans
+        self.pinned: set[int] = set()
+        self.steps: list[tuple[int, int, int]] = []
+
+    def __call__(self, _step: int, seqs: Ints, manager: BlockManager) -> None:
+        written: dict[int, int] = {}
+        for seq in seqs.tolist():
+            table, left = manager.table(seq).tolist(), manager.length(seq)
+            if self.shares[seq] and not self.spans:
+                self.pinned |= set(table[: self.full_prefix])
+            for block in table:
+                here = min(left, self.tokens_per_block)
+                assert written.get(block, here) == here, "two tables hold different tokens of one block"
+                written[block] = here
+                left -= here
+            assert left == 0
+        written |= dict.fromkeys(self.pinned, self.tokens_per_block)
+        held = self.pool - manager.free_blocks if self.spans else len(written)
+        self.steps.append((len(seqs), held * self.tokens_per_block, sum(written.values())))
+
+
+CASES = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(["paged", "contiguous", "random", "pim-aware", "pim-gather"]),
+        "workload": st.sampled_from(["steady", "prefix", "spec"]),
+        "block_tokens": st.sampled_from([4, 16]),
+        "headroom": st.sampled_from([0.4, 1.3]),
+        "admission": st.sampled_from(["oracle", "vllm"]),
+        "seed": st.integers(0, 20),
+    }
+)
+
+
+@given(case=CASES)
+def test_waste_is_what_the_block_tables_say(case: dict[str, Any]) -> None:
+    spans = case["kind"] == "contiguous"
+    config = load(
+        {
+            "seed": case["seed"],
+            "workload": {"kind": case["workload"], "requests": 12},
+            "layout": {"block_tokens": case["block_tokens"]},
+            "allocator": {"kind": case["kind"]},
+            "scheduler": {
+                "admission": "oracle" if spans else case["admission"],
+                "headroom": case["headroom"],
+                "max_batch": 4,
+            },
+        }
+    )
+    run = Simulation(config)
+    recount = Recount(config, run)
+    summary = run.run(on_step=recount).summary
+    got = summary["capacity"]
+    batch, reserved, used = (sum(column) for column in zip(*recount.steps, strict=True))
+    assert got["mean_batch"] == batch / summary["decode_steps"]
+    # The steps in which nobody is left running are not shown to a watcher; only a prefix holds blocks then.
+    missing = summary["decode_steps"] - len(recount.steps)
+    assert got["reserved_tokens"] - got["used_tokens"] == reserved - used
+    if not missing:
+        assert (got["reserved_tokens"], got["used_tokens"]) == (reserved, used)
+    assert got["makespan"] >= summary["decode_steps"]
+    assert got["stalls"] <= summary["decode_steps"]
+
+
+@given(case=CASES)
+def test_both_backends_count_the_same(case: dict[str, Any]) -> None:
+    tables: dict[str, Any] = {
+        "seed": case["seed"],
+        "workload": {"kind": case["workload"], "requests": 5},
+        "layout": {"block_tokens": case["block_tokens"]},
+        "allocator": {"kind": case["kind"]},
+        "scheduler": {"headroom": case["headroom"], "max_batch": 3},
+    }
+    if case["kind"] != "contiguous":
+        tables["scheduler"]["admission"] = case["admission"]
+    rust, twins = (Simulation(load(tables), backend=name).run().summary for name in ("rust", "reference"))
+    assert rust["capacity"] == twins["capacity"]

@@ -53,6 +53,7 @@ class Counters:
     used_tokens: int = 0
     stalls: int = 0
     makespan: int = 0
+    generated_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -275,6 +276,7 @@ class Scheduler:
         before, block_tokens = request.length - 1, self._rules.block_tokens
         request.length += tokens
         self._tokens += tokens
+        self.counters.generated_tokens += tokens
         self._unclaimed -= (before + tokens) // block_tokens - before // block_tokens
         if request.length == request.final:
             finished.append(request)

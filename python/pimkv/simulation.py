@@ -9,13 +9,13 @@ from typing import cast
 import numpy as np
 
 from pimkv import sliding, speculation
-from pimkv.backend import Backend, BlockManager, Ints, Scorer, choose
+from pimkv.backend import Backend, BlockManager, Ints, OpLog, Scorer, choose
 from pimkv.config import Config, Geometry, command_repeat, explicit_map, geometry, refreshes, timing_of
 from pimkv.drawing import DrawingManager
-from pimkv.errors import ConfigError, Problem
+from pimkv.errors import BrokenInvariant, ConfigError, Problem
 from pimkv.observing import Observer, OnStep
 from pimkv.result import Result
-from pimkv.scheduler import Rules, Scheduler
+from pimkv.scheduler import Rules, Scheduler, Watcher
 from pimkv.sliding import Sliding
 from pimkv.summary import summarise
 from pimkv.wording import config_error
@@ -97,9 +97,8 @@ class Simulation:
         record: bool = False,
         through: Callable[[BlockManager], BlockManager] | None = None,
     ) -> None:
-        if record and backend == "reference":
-            what = "only the Rust core records operations; leave out --oplog or --backend"
-            raise config_error([Problem("backend", backend, what, flag="--backend")])
+        if record:
+            _check_records(backend)
         self.config = config
         self.requests = requests_of(config) if requests is None else requests
         self.pool_blocks = pool_blocks(config, self.requests)
@@ -120,12 +119,7 @@ class Simulation:
         scorer = scorer_of(self._backend, config, shape, self.pool_blocks)
         if self._record:
             manager.record()
-        operated = manager if self._through is None else self._through(manager)
-        if config.allocator.options.draws:
-            drawing = DrawingManager(operated, block_tokens=shape.block_tokens, seed=config.seed)
-            operated = cast(BlockManager, drawing)
-        rounds = _rounds(config, operated, shape)
-        scheduler = Scheduler(self.requests, operated, self._rules(shape), rounds)
+        scheduler, rounds = self._scheduler(manager if self._through is None else self._through(manager))
         watcher = Observer(config, shape, manager, scorer, self._sliding(shape), on_step)
         if self._check:
             watcher.checks.append(manager.check)
@@ -143,6 +137,28 @@ class Simulation:
             "backend": self._backend.name,
         }
         return Result(config, summary, watcher.samples, timing, manager.oplog() if self._record else None)
+
+    def operations(self) -> OpLog:
+        """What the run asks of its policy, in order. Nothing is scored: scores decide nothing.
+
+        Raises `ConfigError` on the reference backend, which does not record.
+        """
+        _check_records(self._backend.name)
+        manager = self.block_manager()
+        manager.record()
+        self._scheduler(manager)[0].run(Watcher())
+        log = manager.oplog()
+        if log is None:
+            raise BrokenInvariant("a manager that was to record has no log")
+        return log
+
+    def _scheduler(self, manager: BlockManager) -> tuple[Scheduler, speculation.Rounds | None]:
+        config, shape = self.config, geometry(self.config)
+        if config.allocator.options.draws:
+            drawing = DrawingManager(manager, block_tokens=shape.block_tokens, seed=config.seed)
+            manager = cast(BlockManager, drawing)
+        rounds = _rounds(config, manager, shape)
+        return Scheduler(self.requests, manager, self._rules(shape), rounds), rounds
 
     def block_manager(self) -> BlockManager:
         """A fresh block manager as the run has it."""
@@ -198,6 +214,12 @@ class Simulation:
             prefix_blocks=0 if options.spans else self.requests.prefix_tokens // shape.block_tokens,
             order=_free_order(config),
         )
+
+
+def _check_records(backend: str) -> None:
+    if backend == "reference":
+        what = "only the Rust core records operations; leave out --oplog or --backend"
+        raise config_error([Problem("backend", backend, what, flag="--backend")])
 
 
 def _speculation(config: Config) -> speculation.Shape:

@@ -86,6 +86,7 @@ def capacity_of(counters: Counters, cow_copies: int) -> dict[str, Any]:
     return {
         "mean_batch": counters.batch / steps if steps else None,
         "makespan": counters.makespan,
+        "generated_tokens": counters.generated_tokens,
         "reserved_tokens": reserved,
         "used_tokens": used,
         "waste": (reserved - used) / used if used else None,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
+from pimkv.cli.compare_all import Asked, compare_all, lists_grounds, split, unique
 from pimkv.cli.options import (
+    INT,
     Given,
     backend_option,
     config_options,
@@ -31,20 +33,36 @@ DEFAULT_ALLOCATORS = "paged,pim-aware"
     metavar="NAME[,NAME…]",
     help=f"What to compare, the first one is the base of the ratios.  [default: {DEFAULT_ALLOCATORS}]",
 )
+@click.option("--all", "everything", is_flag=True, help="Every allocator, in one table per workload.")
+@click.option(
+    "--workloads",
+    metavar="NAME[,NAME…]",
+    help="One table per workload, as of --all, instead of --workload.",
+)
+@click.option(
+    "--pareto", is_flag=True, help="As --all, and mark whom no other reaches in both bandwidth and batch."
+)
 @click.option(
     "--ablation",
     metavar="NAME",
     help="Instead of allocators compare what the levers of one are worth.  [gather]",
 )
 @backend_option
-@click.option("--out", metavar="DIR", help="Write one run folder per allocator here.")
+@click.option("--jobs", type=INT, metavar="N", help="Processes of --all.  [default: one per core]")
+@click.option(
+    "--out", metavar="DIR", help="Write one run folder per allocator here; of --all one compare.json."
+)
 @json_option
 @quiet_option
 def command(
     given: Given,
     allocators: tuple[str, ...],
+    everything: bool,
+    workloads: str | None,
+    pareto: bool,
     ablation: str | None,
     backend: str,
+    jobs: int | None,
     out: str | None,
     as_json: bool,
     quiet: bool,
@@ -52,21 +70,32 @@ def command(
     """Run one workload under several allocators and print one table with ratios.
 
     Ratios are against the first allocator of the list.
+
+    With --all, --workloads or --pareto, and where --dram or --model lists several (A,B), one table for each
+    workload, model and DRAM: bandwidth beside what an allocator needs of the pool, sorted by their product.
     """
     from pimkv.config import command_repeat
     from pimkv.errors import ConfigError
     from pimkv.report.tables import compare_json, compare_table
     from pimkv.simulation import Simulation, requests_of
 
+    named = [name for part in allocators for name in split(part)]
+    wide = everything or workloads is not None or pareto or lists_grounds(given)
     if ablation is not None:
-        if out is not None or allocators:
-            raise ConfigError(f"ablation = {ablation}: goes without --allocator and --out (--ablation)")
+        if out is not None or named or wide:
+            what = "goes without --allocator, --out and what makes many tables"
+            raise ConfigError(f"ablation = {ablation}: {what} (--ablation)")
         click.echo(_ablation(given, ablation, backend=backend, as_json=as_json, quiet=quiet))
         return
+    if wide:
+        compare_all(
+            given,
+            Asked(named, everything, workloads, pareto, backend, jobs, out, as_json=as_json, quiet=quiet),
+        )
+        return
     folder = out_folder(out)
-    names = [name.strip() for part in allocators or (DEFAULT_ALLOCATORS,) for name in part.split(",")]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"allocators = {','.join(names)}: each at most once (--allocators)")
+    names = named or split(DEFAULT_ALLOCATORS)
+    unique(names, "allocators", "--allocators")
     configs = []
     problems: dict[str, None] = {}
     for name in names:

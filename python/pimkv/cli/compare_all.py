@@ -1,0 +1,263 @@
+"""`pimkv compare --all`: every allocator on every workload, model and DRAM asked for, over processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from pimkv.cli.options import Given, logging_to_stderr, nest, out_folder, progress
+from pimkv.errors import ConfigError, PimkvError, Problem
+
+if TYPE_CHECKING:
+    from pimkv.config import Config
+    from pimkv.report.rivals import Entry, Table
+    from pimkv.sweep.runner import Outcome
+
+REPEATS = 7
+"""Replays of an operation log behind ns per token."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `pimkv compare` was asked for, of the grid. No allocator named, or `everything`: all of them."""
+
+    named: Sequence[str]
+    everything: bool = False
+    workloads: str | None = None
+    pareto: bool = False
+    backend: str = "rust"
+    jobs: int | None = None
+    out: str | None = None
+    as_json: bool = False
+    quiet: bool = False
+
+
+@dataclass
+class _Run:
+    """One allocator on one ground: its config, or why it has none."""
+
+    allocator: str
+    config: Config | None = None
+    refused: str = ""
+
+
+@dataclass
+class _Ground:
+    model: str
+    dram: str
+    workload: str
+    runs: list[_Run] = field(default_factory=list)
+
+
+def compare_all(given: Given, asked: Asked) -> None:
+    """Runs the grid and prints its tables. Exit code 1 if a run failed that was not refused."""
+    from pimkv.report.rivals import rivals_json, rivals_text
+    from pimkv.result import write_file
+
+    folder = out_folder(asked.out)
+    grounds = _grounds(given, asked)
+    with logging_to_stderr(quiet=asked.quiet):
+        tables, failed = _tables(grounds, asked)
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_file(folder / "compare.json", rivals_json(tables, wall_clock=False) + "\n")
+        except OSError as error:
+            raise ConfigError(f"out = {asked.out!r}: {error.strerror} (--out)") from error
+    click.echo(
+        rivals_json(tables, wall_clock=True) if asked.as_json else rivals_text(tables, pareto=asked.pareto)
+    )
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def lists_grounds(given: Given) -> bool:
+    """Whether several models or DRAMs are asked for."""
+    return any(len(_listed(given, section)) > 1 for section in ("model", "dram"))
+
+
+def _listed(given: Given, section: str) -> list[str]:
+    """The presets that a flag lists, split at commas; empty if none was given."""
+    table = given.tables.get(section)
+    value = table.get("preset") if isinstance(table, dict) else None
+    return split(value) if isinstance(value, str) else []
+
+
+def split(value: str) -> list[str]:
+    """The names of a comma-separated list."""
+    return [name.strip() for name in value.split(",")]
+
+
+def unique(names: Sequence[str], what: str, flag: str) -> None:
+    """`ConfigError` for a name that comes twice."""
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{what} = {','.join(names)}: each at most once ({flag})")
+
+
+def _grounds(given: Given, asked: Asked) -> list[_Ground]:
+    """Every (model, DRAM, workload) with a config per allocator. What is wrong for `paged` too is refused as a whole."""
+    from pimkv.sweep.runner import check_jobs
+    from pimkv.wording import choose_from, config_error, did_you_mean, nearest
+
+    kinds = _kinds()
+    names = list(asked.named) or list(kinds)
+    models, drams = _listed(given, "model") or [""], _listed(given, "dram") or [""]
+    workloads = [""] if asked.workloads is None else split(asked.workloads)
+    for listing, what, flag in (
+        (names, "allocators", "--allocators"),
+        (workloads, "workloads", "--workloads"),
+        (models, "model", "--model"),
+        (drams, "dram", "--dram"),
+    ):
+        unique(listing, what, flag)
+    problems = dict.fromkeys(str(config_error([p])) for p in _clashes(given, asked))
+    for name in names:
+        if name not in kinds:
+            hint = did_you_mean(nearest(name, kinds))
+            problem = Problem("allocators", name, choose_from(kinds), hint, flag="--allocators")
+            problems[str(config_error([problem]))] = None
+    try:
+        if asked.jobs is not None:
+            check_jobs(asked.jobs)
+    except ConfigError as error:
+        problems[str(error)] = None
+    grounds = []
+    for model in models:
+        for dram in drams:
+            for workload in workloads:
+                here = given
+                for name, path in (
+                    (model, "model.preset"),
+                    (dram, "dram.preset"),
+                    (workload, "workload.kind"),
+                ):
+                    here = _set(here, path, name) if name else here
+                try:
+                    base = here.for_allocator("paged").load(backend=asked.backend)
+                except ConfigError as error:
+                    problems |= dict.fromkeys(str(error).splitlines())
+                    continue
+                source = base.workload.trace or base.workload.kind
+                ground = _Ground(base.model.preset, base.dram.preset, source)
+                ground.runs = [_run(here, name, asked.backend) for name in names]
+                grounds.append(ground)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return grounds
+
+
+def _kinds() -> tuple[str, ...]:
+    """Every allocator that a config accepts."""
+    from pimkv.config import Allocator
+
+    return get_args(Allocator.model_fields["kind"].annotation)
+
+
+def _clashes(given: Given, asked: Asked) -> list[Problem]:
+    """What goes without `--all` or `--workloads`."""
+    problems = []
+    if asked.everything and asked.named:
+        told = "all of them or these: leave out --all or this"
+        problems.append(Problem("allocators", ",".join(asked.named), told, flag="--allocators"))
+    table = given.tables.get("workload")
+    if asked.workloads is not None and isinstance(table, dict):
+        told = "--workloads says which; leave one of them out"
+        for name, flag in (("kind", "--workload"), ("trace", "--trace")):
+            if name in table:
+                problems.append(Problem(f"workload.{name}", table[name], told, flag=flag))
+    return problems
+
+
+def _set(given: Given, path: str, value: str) -> Given:
+    from pimkv.config import merge
+
+    # Not only `merge`: a list of presets is no preset whose values could be dropped.
+    section, name = path.split(".")
+    table = given.tables.get(section)
+    rest = {k: v for k, v in table.items() if k != name} if isinstance(table, dict) else {}
+    return replace(given, tables=merge({**given.tables, section: rest}, nest(path, value)))
+
+
+def _run(given: Given, allocator: str, backend: str) -> _Run:
+    try:
+        return _Run(allocator, given.for_allocator(allocator).load(backend=backend))
+    except ConfigError as error:
+        return _Run(allocator, refused=_one_line(str(error)))
+
+
+def _one_line(message: str) -> str:
+    return "; ".join(message.splitlines())
+
+
+def _tables(grounds: Sequence[_Ground], asked: Asked) -> tuple[list[Table], bool]:
+    """The finished tables, and whether a run failed rather than being refused."""
+    from pimkv.report.rivals import Entry, Table
+    from pimkv.sweep.runner import Failure
+
+    configs = [run.config for ground in grounds for run in ground.runs if run.config is not None]
+    outcomes = iter(_outcomes(configs, asked))
+    tables, failed = [], False
+    done: list[list[Entry]] = []
+    for ground in grounds:
+        entries = []
+        for run in ground.runs:
+            outcome = next(outcomes) if run.config is not None else run.refused
+            if isinstance(outcome, Failure):
+                refused = outcome.error in ("ConfigError", "TraceError")
+                failed = failed or not refused
+                said = _one_line(outcome.message) if refused else f"the run failed: {outcome}"
+                entries.append(Entry(run.allocator, run.config, refused=said))
+            elif isinstance(outcome, str):
+                entries.append(Entry(run.allocator, refused=outcome))
+            else:
+                entries.append(Entry(run.allocator, run.config, outcome))
+        done.append(entries)
+    total = sum(entry.summary is not None for entries in done for entry in entries)
+    timed = 0
+    # Timed one by one after the runs, so that no run of ours takes the clock's core.
+    with progress("allocators timed", quiet=asked.quiet) as bar:
+        for ground, entries in zip(grounds, done, strict=True):
+            rows = []
+            for entry in entries:
+                rows.append(replace(entry, ns_per_token=_ns_per_token(entry, asked.backend)))
+                timed += entry.summary is not None
+                if bar is not None:
+                    bar(timed, total)
+            tables.append(Table(ground.model, ground.dram, ground.workload, rows))
+    return tables, failed
+
+
+def _outcomes(configs: Sequence[Config], asked: Asked) -> list[Outcome]:
+    """The summary of each run, or why there is none; the twins run here, the core over processes."""
+    from pimkv.simulation import Simulation
+    from pimkv.sweep.runner import Failure, run_all
+
+    with progress("compare", quiet=asked.quiet) as bar:
+        if asked.backend == "rust":
+            return run_all(configs, jobs=asked.jobs, progress=bar)
+        outcomes: list[Outcome] = []
+        for config in configs:
+            try:
+                outcomes.append(Simulation(config, backend=asked.backend).run().summary)
+            except PimkvError as error:
+                outcomes.append(Failure(type(error).__name__, str(error)))
+            if bar is not None:
+                bar(len(outcomes), len(configs))
+        return outcomes
+
+
+def _ns_per_token(entry: Entry, backend: str) -> float | None:
+    """CPU time of the policy per generated token, ns: its operations recorded and replayed in Rust."""
+    from pimkv.bench.ops import measure
+    from pimkv.simulation import Simulation
+
+    if entry.config is None or entry.summary is None or backend != "rust":
+        return None
+    options: Any = entry.config.allocator.options
+    log = Simulation(entry.config).operations()
+    got = measure(log, log.kind, repeats=REPEATS, region_impl=getattr(options, "region_impl", None))
+    tokens = entry.summary["capacity"]["generated_tokens"]
+    return float(got["total_ns"]) / tokens if tokens else None

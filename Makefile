@@ -28,6 +28,8 @@ unexport PYTHONPATH PYTHONHOME
 # What ends up in the wheel. Changed files rebuild it by their time, added and removed ones by the list.
 SOURCES := $(sort $(shell find rust python -type f ! -path '*/__pycache__/*' ! -path 'rust/*/tests/*' \
              ! -name '*.so' ! -name '.*'))
+# Modules that a macro declares are hidden from cargo fmt.
+POLICIES := $(wildcard rust/pimkv-core/src/alloc/*.rs)
 # A development install (`maturin develop`) runs the source tree: replace it by the wheel.
 EDITABLE := $(wildcard $(VENV)/lib/python3*/site-packages/pimkv.pth)
 
@@ -52,6 +54,7 @@ lint: lint-source lint-stub
 
 lint-source: $(VENV)/.dev-deps
 	cargo fmt --all --check
+	rustfmt --check --edition 2024 $(POLICIES)
 	cargo clippy --workspace --all-targets $(LOCKED) -- -D warnings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -8,7 +8,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use pimkv_core::alloc::{Lifo, Policy, RegionHeaps};
+use pimkv_core::alloc::{Paged, Policy, RegionHeaps};
 use pimkv_core::{BlockId, Owner, Result};
 
 const SEQUENCES: u64 = 64;
@@ -117,7 +117,7 @@ fn steady(c: &mut Criterion) {
     for (pool, blocks) in [("4K", 4 << 10), ("64K", 64 << 10), ("1M", 1 << 20)] {
         let mut traffic = Traffic::new(Count { blocks, free: blocks });
         group.bench_function(BenchmarkId::new("replay_loop", pool), |b| b.iter(|| traffic.step()));
-        let mut traffic = Traffic::new(Lifo::new(blocks));
+        let mut traffic = Traffic::new(Paged::new(blocks));
         group.bench_function(BenchmarkId::new("lifo", pool), |b| b.iter(|| traffic.step()));
         traffic.policy.check().expect("a sound pool");
         let regions = RegionHeaps::new(blocks, BLOCKS_PER_REGION).expect("whole regions");

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from pimkv.allocators import kinds
 from pimkv.cli import COMMANDS, main
 from pimkv.run import main as published
 
@@ -50,7 +51,7 @@ def test_help_lists_every_command_and_imports_none_of_the_heavy_modules() -> Non
     for choices in (
         "published|realistic",
         "merged-token|merged-block|split|published-split",
-        "paged|contiguous|random|pim-aware|pim-gather",
+        "|".join(kinds()),
     ):
         assert f"[{choices}]" in told
 

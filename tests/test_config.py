@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pimkv import presets as preset_files
+from pimkv.allocators import kinds
 from pimkv.config import (
     AllocatorOptions,
     Config,
@@ -81,7 +82,8 @@ def test_four_mistakes_give_four_lines_with_their_flags() -> None:
         'hbm2-neupims; did you mean "hbm3-pim"?'
     )
     assert block == (
-        "layout.block_tokens = -24 (--block-tokens): is too small; must be an integer from 0 to 1048576"
+        "layout.block_tokens = -24 (--block-tokens): is too small; must be an integer from 0 to 1048576, "
+        "or left out"
     )
     assert headroom == "scheduler.headroom = nan: is not finite; must be a finite number above 0"
 
@@ -179,7 +181,7 @@ def test_allocator_options_are_those_of_the_kind(kind: str, expected: type[Alloc
 def test_options_of_an_unknown_allocator_are_not_judged() -> None:
     line = only({"allocator": {"kind": "pim_aware", "options": {"scratch": 1}}})
     assert line == (
-        'allocator.kind = "pim_aware": unknown; choose from paged, contiguous, random, pim-aware, pim-gather; did you mean "pim-aware"?'
+        f'allocator.kind = "pim_aware": unknown; choose from {", ".join(kinds())}; did you mean "pim-aware"?'
     )
 
 
@@ -216,7 +218,7 @@ def test_options_of_an_unknown_allocator_are_not_judged() -> None:
         ("dram", "preset", 3, "= 3: is an integer; choose from hbm3-pim"),
         ("model", "preset", "llama-gqa", 'did you mean "llama-gqa-8kv"?'),
         ("model", "preset", "Qwen3_8B", 'did you mean "qwen3-8b"?'),
-        ("layout", "block_tokens", 2**21, "is too large; must be an integer from 0 to 1048576"),
+        ("layout", "block_tokens", 2**21, "is too large; must be an integer from 0 to 1048576, or left out"),
         ("layout", "kv_layout", "splt", '= "splt": unknown; choose from merged-token, merged-block, split, published-split; did you mean "split"?'),
         ("layout", "kv_layout", "merged", 'did you mean "merged-token"?'),
         ("layout", "passes", 3, "is too large; must be an integer from 1 to 2, or left out"),

@@ -10,10 +10,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, SerializeAsAny
+from pydantic import Field
 
+from pimkv.allocators import (
+    MOST_COUNT,
+    Allocator,
+    AllocatorOptions,
+    ContiguousOptions,
+    PimAwareOptions,
+    PimGatherOptions,
+    RandomOptions,
+)
 from pimkv.config_checks import check_config
 from pimkv.derived import (
     MOST_BLOCK_TOKENS,
@@ -65,9 +74,6 @@ __all__ = [
     "refreshes",
     "timing_of",
 ]
-
-# Counts stay within 31 bits, so that no product of them leaves the 64-bit integers of the core.
-_COUNT = 2**31
 
 
 class Workload(Section):
@@ -204,8 +210,13 @@ class Layout(Section):
         int, Field(ge=1, le=1024, description="stacks that the KV heads are split over; one is simulated")
     ] = 1
     block_tokens: Annotated[
-        int, Field(ge=0, le=MOST_BLOCK_TOKENS, description="tokens of a block; 0: as many as fill one region")
-    ] = 16
+        int | None,
+        Field(
+            ge=0,
+            le=MOST_BLOCK_TOKENS,
+            description="tokens of a block; 0: as many as fill one region; left out: 16, or the allocator's own unit",
+        ),
+    ] = None
     kv_shards: Annotated[
         int,
         Field(
@@ -228,105 +239,6 @@ class Speculation(Section):
     ] = "splice"
 
 
-class AllocatorOptions(Section):
-    """Options of an allocator that has none, and what a run must know of any: the base of those that have."""
-
-    # The pool is made of whole regions; a request reserves one span; the policy's takes are drawn.
-    regions: ClassVar[bool] = False
-    spans: ClassVar[bool] = False
-    draws: ClassVar[bool] = False
-
-
-class ContiguousOptions(AllocatorOptions):
-    """Options of the `contiguous` allocator: none."""
-
-    spans: ClassVar[bool] = True
-
-
-class RandomOptions(AllocatorOptions):
-    """Options of the `random` allocator: none."""
-
-    draws: ClassVar[bool] = True
-
-
-class PimAwareOptions(AllocatorOptions):
-    """Options of the `pim-aware` allocator."""
-
-    regions: ClassVar[bool] = True
-    scratch: Annotated[
-        Literal["shared", "separate"],
-        Field(description="take branches under the sequence's own key, or under one of their own"),
-    ] = "shared"
-    plan: Annotated[
-        Literal["none", "best-fit"],
-        Field(description="with no empty region, start a request in the tightest region that holds it"),
-    ] = "none"
-    compact: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=1,
-            description="after each step empty the regions filled up to this share, block by block; 0: never",
-        ),
-    ] = 0.0
-    region_impl: Annotated[
-        Literal["indexed", "heaps"],
-        Field(description="structures behind the same ids: an index by free count, or the published heaps"),
-    ] = "indexed"
-
-
-class PimGatherOptions(AllocatorOptions):
-    """Options of the `pim-gather` allocator; each is a lever that works without the others."""
-
-    regions: ClassVar[bool] = True
-    own_first: Annotated[
-        bool, Field(description="grow into any region with blocks of the sequence before an empty one")
-    ] = True
-    relocate_tail: Annotated[
-        bool, Field(description="move tails so that a growing sequence needs no further region")
-    ] = True
-    repair: Annotated[
-        int,
-        Field(ge=0, le=_COUNT, description="blocks moved between two steps to gather sequences, at most"),
-    ] = 32
-    reserve: Annotated[
-        int, Field(ge=0, le=_COUNT, description="blocks that admission keeps free beyond its watermark")
-    ] = 0
-
-
-class Allocator(Section):
-    """Which policy hands out blocks."""
-
-    kind: Annotated[
-        Literal["paged", "contiguous", "random", "pim-aware", "pim-gather"],
-        Field(description="allocation policy"),
-    ] = "paged"
-    options: SerializeAsAny[AllocatorOptions] = Field(
-        default_factory=AllocatorOptions, description="options of this kind of allocator"
-    )
-
-    _OPTIONS: ClassVar[dict[str, type[AllocatorOptions]]] = {
-        "contiguous": ContiguousOptions,
-        "random": RandomOptions,
-        "pim-aware": PimAwareOptions,
-        "pim-gather": PimGatherOptions,
-    }
-
-    @classmethod
-    def options_of(cls, kind: str) -> tuple[str, ...]:
-        """Names of the options that an allocator has."""
-        return tuple(cls._OPTIONS.get(kind, AllocatorOptions).model_fields)
-
-    @classmethod
-    def tables(cls, given: dict[str, Any]) -> dict[str, type[Section]]:
-        kind = given.get("kind", "paged")
-        if isinstance(kind, str) and kind in get_args(cls.model_fields["kind"].annotation):
-            return {"options": cls._OPTIONS.get(kind, AllocatorOptions)}
-        # The kind is refused by itself; which options it would take is anyone's guess.
-        given.pop("options", None)
-        return {"options": AllocatorOptions}
-
-
 class Scheduler(Section):
     """Who is admitted to the running batch, and how many blocks there are for it."""
 
@@ -342,7 +254,9 @@ class Scheduler(Section):
     headroom: Annotated[
         float, Field(gt=0, description="automatic pool, as a multiple of what max_batch mean sequences fill")
     ] = 1.3
-    pool_blocks: Annotated[int, Field(ge=0, le=_COUNT, description="blocks of the pool; 0: automatic")] = 0
+    pool_blocks: Annotated[
+        int, Field(ge=0, le=MOST_COUNT, description="blocks of the pool; 0: automatic")
+    ] = 0
 
 
 class Scoring(Section):
@@ -353,9 +267,9 @@ class Scoring(Section):
         Field(description="group within windows of bursts, or strictly in order"),
     ] = "window"
     window: Annotated[int, Field(ge=1, le=65536, description="bursts of a window, per channel")] = 64
-    sample_every: Annotated[int, Field(ge=1, le=_COUNT, description="decode steps between samples")] = 16
+    sample_every: Annotated[int, Field(ge=1, le=MOST_COUNT, description="decode steps between samples")] = 16
     sample_seqs: Annotated[
-        int, Field(ge=1, le=_COUNT, description="sequences measured per sample, at most")
+        int, Field(ge=1, le=MOST_COUNT, description="sequences measured per sample, at most")
     ] = 8
 
 

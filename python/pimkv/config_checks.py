@@ -243,13 +243,19 @@ def _kv_apart(config: Config, report: Report) -> bool:
 
 
 def _check_block(config: Config, report: Report) -> None:
-    field, tokens = "layout.block_tokens", config.layout.block_tokens
+    field = "layout.block_tokens"
+    value: object = config.layout.block_tokens
     if not report.sure(field, *_TOKEN, *_REGION, "dram.burst_bytes"):
         return
+    what = "a region"
+    if config.allocator.options.own_unit:
+        if not _check_unit(config, report):
+            return
+        field, value, what = "allocator.kind", config.allocator.kind, "its block"
     wanted = block_tokens(config)
     if wanted > MOST_BLOCK_TOKENS:
-        message = f"a region has {wanted} tokens of {token_bytes(config)} bytes; at most {MOST_BLOCK_TOKENS}"
-        report.add(field, tokens, message)
+        message = f"{what} has {wanted} tokens of {token_bytes(config)} bytes; at most {MOST_BLOCK_TOKENS}"
+        report.add(field, value, message)
         return
     if not report.sure("dram.rows"):
         return
@@ -264,7 +270,26 @@ def _check_block(config: Config, report: Report) -> None:
     powers = [1 << exponent for exponent in range(MOST_BLOCK_TOKENS.bit_length())]
     fitting = [power for power in powers if _rows_of(power, config, shape.tensors) <= config.dram.rows]
     best = min(fitting, key=lambda power: abs(math.log2(power / wanted)), default=None)
-    report.add(field, tokens, message, did_you_mean(best))
+    report.add(field, value, message, did_you_mean(best) if field == "layout.block_tokens" else "")
+
+
+def _check_unit(config: Config, report: Report) -> bool:
+    """Whether an allocator with a unit of its own has one, and nobody asks for another."""
+    kind, given = config.allocator.kind, config.layout.block_tokens
+    options = config.allocator.options
+    if not report.sure(
+        "allocator.kind", *(f"allocator.options.{name}" for name in type(options).model_fields)
+    ):
+        return False
+    wanted = options.unit_tokens(config)
+    if wanted == 0:
+        report.add("allocator.kind", kind, f"its unit does not hold a token of {token_bytes(config)} bytes")
+    elif given is not None and given != wanted:
+        message = f"{kind} has a unit of its own, here {wanted} tokens; leave it out"
+        report.add("layout.block_tokens", given, message)
+    else:
+        return True
+    return False
 
 
 def _rows_of(tokens: int, config: Config, tensors: int) -> int:
@@ -324,7 +349,7 @@ def _check_stacks(config: Config, report: Report) -> None:
 
 def _check_pool(config: Config, report: Report) -> None:
     field, pool = "scheduler.pool_blocks", config.scheduler.pool_blocks
-    sizes = ("layout.block_tokens", *_TOKEN, *_REGION, "dram.rows", "dram.burst_bytes")
+    sizes = ("layout.block_tokens", "allocator.kind", *_TOKEN, *_REGION, "dram.rows", "dram.burst_bytes")
     # The automatic pool depends on the requests; the simulation checks it.
     if pool == 0 or not report.sure(field, *sizes):
         return

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pimkv.config import Config
     from pimkv.timing import Timing
 
+DEFAULT_BLOCK_TOKENS = 16
 MOST_BLOCK_TOKENS = 2**20  # of a block, given or worked out from a region
 MOST_SHARDS = 2**10
 
@@ -188,8 +189,22 @@ def capacity_bytes(config: Config) -> int:
 
 
 def block_tokens(config: Config) -> int:
-    """Tokens of a block; as many as fill a region where the config says 0."""
-    return config.layout.block_tokens or max(1, region_bytes(config) // token_bytes(config))
+    """Tokens of a block: of an allocator with a unit of its own that unit, else what the layout says.
+
+    The layout's 0 stands for as many as fill a region; left out it is 16.
+    """
+    options, given = config.allocator.options, config.layout.block_tokens
+    if options.own_unit:
+        # A unit that holds no token is refused; what stands in for it lets the other checks go on.
+        return options.unit_tokens(config) or 1
+    if given is None:
+        return DEFAULT_BLOCK_TOKENS
+    return given or region_tokens(config)
+
+
+def region_tokens(config: Config) -> int:
+    """Whole tokens of a region, at least 1."""
+    return max(1, region_bytes(config) // token_bytes(config))
 
 
 def log2(power: int) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from pimkv import metrics
 from pimkv.backend import OpLog
 from pimkv.config import Config, dumps_toml, passes_of, refreshes, timing_of
+from pimkv.derived import block_tokens
 from pimkv.errors import ConfigError
 
 SCHEMA_VERSION = 1
@@ -118,7 +119,7 @@ def resolved(config: Config) -> dict[str, Any]:
     """The config with what was left out filled in: what ran, and a config that runs the same again."""
     tables: dict[str, Any] = config.model_dump(mode="json")
     tables["workload"] |= {"requests": config.workload.request_limit, "arrival_rate": config.workload.rate}
-    tables["layout"]["passes"] = passes_of(config)
+    tables["layout"] |= {"passes": passes_of(config), "block_tokens": block_tokens(config)}
     heads = config.model.query_heads // config.model.kv_heads
     tables["controller"] |= {
         "timing": config.controller.timing or config.dram.timing,

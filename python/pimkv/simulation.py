@@ -164,7 +164,7 @@ class Simulation:
         """A fresh block manager as the run has it."""
         shape, options = geometry(self.config), self.config.allocator.options
         return self._backend.block_manager(
-            self.config.allocator.kind,
+            self.config.allocator.policy,
             self.pool_blocks,
             block_tokens=shape.block_tokens,
             blocks_per_region=shape.blocks_per_region,
@@ -187,7 +187,7 @@ class Simulation:
         )
         kind = "paged" if config.allocator.options.spans or config.allocator.options.draws else None
         manager = self._backend.block_manager(
-            kind or config.allocator.kind,
+            kind or config.allocator.policy,
             blocks,
             block_tokens=shape.block_tokens,
             blocks_per_region=shape.blocks_per_region,
@@ -211,7 +211,7 @@ class Simulation:
             repair=getattr(options, "repair", None),
             reserve=getattr(options, "reserve", 0),
             compact_blocks=int(getattr(options, "compact", 0) * shape.blocks_per_region),
-            prefix_blocks=0 if options.spans else self.requests.prefix_tokens // shape.block_tokens,
+            prefix_blocks=self.requests.prefix_tokens // shape.block_tokens if options.shares else 0,
             order=_free_order(config),
         )
 

@@ -39,6 +39,7 @@ def summarise(
         "dropped": counters.dropped,
         "skipped_requests": skipped,
         "pool_blocks": pool_blocks,
+        "block_tokens": shape.block_tokens,
         "peak_live_blocks": counters.peak_live_blocks,
         "blocks_allocated": manager.blocks_allocated,
         "admission_failures": counters.admission_failures,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -99,11 +99,11 @@ def unique(names: Sequence[str], what: str, flag: str) -> None:
 
 def _grounds(given: Given, asked: Asked) -> list[_Ground]:
     """Every (model, DRAM, workload) with a config per allocator. What is wrong for `paged` too is refused as a whole."""
+    from pimkv.allocators import kinds
     from pimkv.sweep.runner import check_jobs
     from pimkv.wording import choose_from, config_error, did_you_mean, nearest
 
-    kinds = _kinds()
-    names = list(asked.named) or list(kinds)
+    names = list(asked.named) or list(kinds())
     models, drams = _listed(given, "model") or [""], _listed(given, "dram") or [""]
     workloads = [""] if asked.workloads is None else split(asked.workloads)
     for listing, what, flag in (
@@ -115,9 +115,9 @@ def _grounds(given: Given, asked: Asked) -> list[_Ground]:
         unique(listing, what, flag)
     problems = dict.fromkeys(str(config_error([p])) for p in _clashes(given, asked))
     for name in names:
-        if name not in kinds:
-            hint = did_you_mean(nearest(name, kinds))
-            problem = Problem("allocators", name, choose_from(kinds), hint, flag="--allocators")
+        if name not in kinds():
+            hint = did_you_mean(nearest(name, kinds()))
+            problem = Problem("allocators", name, choose_from(kinds()), hint, flag="--allocators")
             problems[str(config_error([problem]))] = None
     try:
         if asked.jobs is not None:
@@ -147,13 +147,6 @@ def _grounds(given: Given, asked: Asked) -> list[_Ground]:
     if problems:
         raise ConfigError("\n".join(problems))
     return grounds
-
-
-def _kinds() -> tuple[str, ...]:
-    """Every allocator that a config accepts."""
-    from pimkv.config import Allocator
-
-    return get_args(Allocator.model_fields["kind"].annotation)
 
 
 def _clashes(given: Given, asked: Asked) -> list[Problem]:

@@ -67,8 +67,6 @@ class ConfigOption(click.Option):
         record = super().get_help_record(ctx)
         if record is None:
             return None
-        from typing import get_args
-
         from pimkv.config import Config, load
 
         *sections, name = self.field.split(".")
@@ -76,9 +74,8 @@ class ConfigOption(click.Option):
         config = load({"allocator": {"kind": "pim-aware"}}) if "options" in sections else Config()
         section: Any = functools.reduce(getattr, sections, config)
         default = getattr(section, name)
-        choices = " | ".join(
-            c for c in get_args(type(section).model_fields[name].annotation) if isinstance(c, str)
-        )
+        # Preset names are many, and the commands that take them list them.
+        choices = "" if name == "preset" else " | ".join(type(section).choices(name))
         if isinstance(default, bool):
             default = "on" if default else "off"
         if self.field.startswith(("model.", "workload.requests", "workload.arrival_rate")):
@@ -107,7 +104,7 @@ FLAGS: tuple[tuple[str, str, click.ParamType[Any], str], ...] = (
     ("--layers", "model.layers", INT, "Layers of the model.  [default: the preset's]"),
     ("--writes", "traffic.writes", ON_OFF, "Charge writes and copies over the pins."),
     ("--kv-shards", "layout.kv_shards", INT, "Split KV heads over this many groups of channels."),
-    ("--block-tokens", "layout.block_tokens", INT, "Tokens per block; 0 takes one region's worth."),
+    ("--block-tokens", "layout.block_tokens", INT, "Tokens per block; 0 takes one region's worth.  [default: 16, or the allocator's own unit]"),
     ("--max-batch", "scheduler.max_batch", INT, "Most sequences running at once."),
     ("--headroom", "scheduler.headroom", NUMBER, "Pool size over max_batch mean requests."),
     ("--pool-blocks", "scheduler.pool_blocks", INT, "Pool size in blocks; 0 sizes it by --headroom."),
@@ -203,14 +200,17 @@ class Given:
         return Given({**self.tables, "experiment": experiment}, self.problems)
 
     def for_allocator(self, kind: str) -> Given:
-        """The same with another allocator, which gets those options that it knows."""
-        from pimkv.config import Allocator, merge
+        """The same with another allocator, which gets those options that it knows and keeps a unit of its own."""
+        from pimkv.allocators import options_of
+        from pimkv.config import merge
 
         tables = merge(self.tables, {"allocator": {"kind": kind}})
         options = tables["allocator"].get("options")
         if isinstance(options, dict):
-            known = Allocator.options_of(kind)
+            known = options_of(kind).model_fields
             tables["allocator"]["options"] = {k: v for k, v in options.items() if k in known}
+        if options_of(kind).own_unit and isinstance(tables.get("layout"), dict):
+            tables["layout"].pop("block_tokens", None)
         return Given(tables, self.problems)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pimkv.reference.controller import Controller
 from pimkv.reference.dram import AddressMap
 from pimkv.reference.manager import BlockManager
-from pimkv.reference.policies import Pool
+from pimkv.reference.pool import Pool
 from pimkv.reference.scoring import Scorer
 
 __all__ = ["AddressMap", "BlockManager", "Controller", "Pool", "Scorer"]

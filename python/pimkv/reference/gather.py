@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol
 
-from pimkv.reference.policies import PimAware
+from pimkv.reference.policies.pim_aware import PimAware
 
 Move = tuple[int, int, int]
 """(sequence, block it leaves, block it goes to)."""

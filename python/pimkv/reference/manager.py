@@ -15,14 +15,11 @@ import numpy as np
 from pimkv.errors import BrokenInvariant, DuplicateSequence, ForeignBlock, InvalidArgument, UnknownSequence
 from pimkv.reference.arguments import INT64_MAX, Ints, integer, vector
 from pimkv.reference.gather import BRANCH, COPY, TABLE, Gather, Move
-from pimkv.reference.policies import (
-    Contiguous,
-    PimAware,
-    PimGather,
-    check_region_impl,
-    make_policy,
-    undone_on_error,
-)
+from pimkv.reference.policies import make_policy
+from pimkv.reference.policies.contiguous import Contiguous
+from pimkv.reference.policies.pim_aware import PimAware
+from pimkv.reference.policies.pim_gather import PimGather
+from pimkv.reference.pool import check_region_impl, undone_on_error
 
 MAX_SEQUENCE = 2**32 - 1
 PREFIX_OWNER = 2**40  # prefix key k takes its blocks as owner 2**40 + k

@@ -119,7 +119,7 @@ def legend(*, pareto: bool) -> list[str]:
         "samples. exact: totals over every step. M1: row-hit rate. M2: bank use. M3: published formula, GB/s. makespan: steps from",
         "the first arrival to the end. mean batch: running sequences. waste: memory held empty / used. preempted: sequences that lost",
         "their blocks. stalls: steps in which a request waited for blocks. copies: blocks relocated, staged or copied on write. runs:",
-        "of ascending ids per sequence. ns/tok: CPU time of the policy in Rust per generated token, without what plans moves around",
+        "of ascending ids per sequence. ns/tok.: CPU time of the policy in Rust per generated token, without what plans moves around",
         "it (pim-gather). An allocator with a unit of its own keeps it. Defined in docs/model.md; the rivals are in docs/rivals.md.",
     ]
     mark = "* no other allocator reaches it in both GB/s and batch and passes it in one."
@@ -133,9 +133,10 @@ def _table(table: Table, *, pareto: bool) -> list[str]:
     else:
         head = [f"{table.workload}: {table.model} on {table.dram}"]
     rows: list[Row] = [
-        ("", "publ.", "", "", "exact", "", "", "contr.", "", "make-", "mean", "", "pre-", "", "", "", "", "GB/s", ""),
-        ("allocator", "M1", "M2", "M3", "M1", "M2", "M3", "GB/s", "x", "span", "batch", "waste", "empted", "stalls",
-         "copies", "runs", "ns/tok", "x batch", "x"),
+        ("", "block", "publ.", "", "", "exact", "", "", "contr.", "", "make-", "mean", "", "pre-", "", "", "", "ns/",
+         "GB/s", ""),
+        ("allocator", "tok.", "M1", "M2", "M3", "M1", "M2", "M3", "GB/s", "x", "span", "batch", "waste", "empt", "stalls",
+         "copies", "runs", "tok.", "x batch", "x"),
     ]  # fmt: skip
     ranked = table.ranked()
     rows += [_cells(table, entry, mark=entry.allocator in best) for entry in ranked if entry.summary]
@@ -153,18 +154,18 @@ def _cells(table: Table, entry: Entry, *, mark: bool) -> Row:
     gbps, throughput = table.gains(entry)
     return (
         f"{entry.allocator}{' *' if mark else ''}",
-        figure(p["m1"], 3), figure(p["m2"], 3), _whole(p["m3_gbps"]),
+        f"{s['block_tokens']:,}", figure(p["m1"], 3), figure(p["m2"], 3), _whole(p["m3_gbps"]),
         figure(e["m1"], 3), figure(e["m2"], 3), _whole(e["m3_gbps"]),
         _whole(e["controller_gbps"]), times(gbps),
         f"{room['makespan']:,}", figure(room["mean_batch"], 2), figure(room["waste"], 3),
         f"{s['preemptions']:,}", f"{room['stalls']:,}", f"{room['copied_blocks']:,}",
         figure(s["placement"]["runs"], 1), figure(entry.ns_per_token, 1),
-        _whole(entry.throughput), times(throughput),
+        figure(entry.throughput, 0), times(throughput),
     )  # fmt: skip
 
 
 def _whole(value: float | None) -> str:
-    return figure(value, 0)
+    return "-" if value is None else f"{value:.0f}"
 
 
 def home_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:

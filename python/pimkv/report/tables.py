@@ -419,7 +419,7 @@ def derive_table(entries: Sequence[dict[str, Any]]) -> str:
     ]
     notes: dict[str, None] = {}
     for e in entries:
-        names = (str(e["model"]), str(e["dram"]), str(e["block_tokens"]))
+        names = (str(e["model"]), str(e["dram"]), str(e["block_tokens"] or "-"))
         if "refused" in e:
             rows.append((*names, "-", "-", "refused", "-", "-", "-"))
             notes |= dict.fromkeys(e["refused"].splitlines())

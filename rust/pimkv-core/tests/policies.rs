@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
-use pimkv_core::alloc::{self, Lifo, Policy, RegionHeaps};
+use pimkv_core::alloc::{self, Paged, Policy, RegionHeaps};
 use pimkv_core::{BlockId, Error, Owner};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -199,7 +199,7 @@ proptest! {
 
     #[test]
     fn lifo_is_a_stack(blocks in 8..=64_u32, ops in ops()) {
-        drive(Lifo::new(blocks), Stack((0..blocks).collect()), &ops)?;
+        drive(Paged::new(blocks), Stack((0..blocks).collect()), &ops)?;
     }
 
     #[test]
@@ -276,7 +276,7 @@ fn a_pool_that_cannot_be_is_refused() {
 #[test]
 fn a_pool_without_blocks_refuses_in_words() {
     for refused in
-        [Lifo::new(0).give(BlockId(0)), RegionHeaps::new(0, 8).and_then(|mut p| p.give(BlockId(0)))]
+        [Paged::new(0).give(BlockId(0)), RegionHeaps::new(0, 8).and_then(|mut p| p.give(BlockId(0)))]
     {
         assert!(refused.expect_err("refused").to_string().contains("block 0"));
     }

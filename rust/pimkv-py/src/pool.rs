@@ -34,6 +34,12 @@ impl Pool {
         Ok(Self { policy: alloc::policy(kind, pool)?, giving: FixedBitSet::with_capacity(blocks as usize) })
     }
 
+    /// The names of all policies.
+    #[staticmethod]
+    fn kinds() -> Vec<&'static str> {
+        alloc::kinds().collect()
+    }
+
     /// Hands up to `n` blocks to `owner`, fewer when the pool runs out.
     fn take<'py>(&mut self, py: Python<'py>, owner: i64, n: i64) -> Result<IntArray<'py>> {
         let (owner, n) = (self::owner(owner)?, bounded::<u64>("n", n, "allowed 0 and up")?);

@@ -7,13 +7,18 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::{Policy, Taken};
+use super::{Policy, Pool, Taken};
 use crate::error::{Error, Result, ensure};
 use crate::{BlockId, Owner};
 
+/// Makes the policy.
+pub(super) fn make(pool: Pool) -> Result<Box<dyn Policy>> {
+    Ok(Box::new(Contiguous::new(pool.blocks)))
+}
+
 /// First-fit spans.
 #[derive(Clone, Debug)]
-pub struct Contiguous {
+struct Contiguous {
     /// Free extents by first id: never empty, never adjacent.
     extents: BTreeMap<u32, u32>,
     /// What owners have reserved and not yet taken.
@@ -32,8 +37,7 @@ struct Span {
 
 impl Contiguous {
     /// A pool of `blocks` free blocks.
-    #[must_use]
-    pub fn new(blocks: u32) -> Self {
+    fn new(blocks: u32) -> Self {
         Self {
             extents: BTreeMap::from([(0, blocks)]),
             spans: FxHashMap::default(),

@@ -4,12 +4,8 @@
 //! Shared invariants, checked by every `check`: each id is either free or taken, `free_blocks`
 //! counts the free ones, and a refused call changes nothing.
 
-mod contiguous;
-mod lifo;
-mod random;
 mod region_heaps;
 mod region_index;
-mod region_indexed;
 
 use fixedbitset::FixedBitSet;
 
@@ -17,12 +13,9 @@ use crate::error::{Error, Result, ensure};
 use crate::gather::Levers;
 use crate::{BlockId, Owner};
 
-pub use contiguous::Contiguous;
-pub use lifo::Lifo;
-pub use random::Random;
+pub use paged::Paged;
 pub use region_heaps::RegionHeaps;
 pub use region_index::RegionIndex;
-pub use region_indexed::RegionIndexed;
 
 /// What a block manager asks of an allocator.
 pub trait Policy: Send + Sync {
@@ -129,22 +122,30 @@ impl Pool {
 
 type Make = fn(Pool) -> Result<Box<dyn Policy>>;
 
-/// Every policy under the name that users select it by.
-const POLICIES: &[(&str, Make)] = &[
-    ("paged", |pool| Ok(Box::new(Lifo::new(pool.blocks)))),
-    ("contiguous", |pool| Ok(Box::new(Contiguous::new(pool.blocks)))),
-    ("random", |pool| Ok(Box::new(Random::new(pool.blocks)))),
-    ("pim-aware", |pool| {
-        let Pool { blocks, blocks_per_region, best_fit, .. } = pool;
-        if pool.heaps {
-            Ok(Box::new(RegionHeaps::planning(blocks, blocks_per_region, best_fit)?))
-        } else {
-            Ok(Box::new(RegionIndexed::planning(blocks, blocks_per_region, best_fit)?))
-        }
-    }),
-    // By itself it is pim-aware; what it gathers is planned from the manager's tables.
-    ("pim-gather", |pool| Ok(Box::new(RegionIndex::new(pool.blocks, pool.blocks_per_region)?))),
-];
+/// The registration of the policies: a file each, with a function `make`, and the name that users select it by.
+macro_rules! policies {
+    ($($file:ident: $name:literal,)*) => {
+        $(
+            #[allow(clippy::unnecessary_wraps, reason = "some pools cannot be made, so every `make` may refuse")]
+            mod $file;
+        )*
+
+        const POLICIES: &[(&str, Make)] = &[$(($name, $file::make)),*];
+    };
+}
+
+policies! {
+    paged: "paged",
+    contiguous: "contiguous",
+    random: "random",
+    pim_aware: "pim-aware",
+    pim_gather: "pim-gather",
+}
+
+/// The names of all policies.
+pub fn kinds() -> impl Iterator<Item = &'static str> {
+    POLICIES.iter().map(|&(name, _)| name)
+}
 
 /// Makes the policy that users call `kind`.
 pub fn policy(kind: &str, pool: Pool) -> Result<Box<dyn Policy>> {
@@ -156,7 +157,7 @@ pub fn policy(kind: &str, pool: Pool) -> Result<Box<dyn Policy>> {
         return Err(Error::invalid("blocks_per_region", 0, "allowed 1 and up"));
     }
     let Some((_, make)) = POLICIES.iter().find(|(name, _)| *name == kind) else {
-        let names: Vec<_> = POLICIES.iter().map(|(name, _)| *name).collect();
+        let names: Vec<_> = kinds().collect();
         return Err(Error::invalid("kind", format!("{kind:?}"), format!("allowed {}", names.join(", "))));
     };
     make(pool)

@@ -2,13 +2,18 @@
 
 use std::collections::VecDeque;
 
-use super::{Policy, Taken};
+use super::{Policy, Pool, Taken};
 use crate::error::{Error, Result, ensure};
 use crate::{BlockId, Owner};
 
+/// Makes the policy.
+pub(super) fn make(pool: Pool) -> Result<Box<dyn Policy>> {
+    Ok(Box::new(Random::new(pool.blocks)))
+}
+
 /// A free list from which the fed index is taken by swapping it with the last.
 #[derive(Clone, Debug)]
-pub struct Random {
+struct Random {
     free: Vec<BlockId>,
     indices: VecDeque<u32>,
     fault: Option<Error>,
@@ -17,8 +22,7 @@ pub struct Random {
 
 impl Random {
     /// A pool of `blocks` free blocks and no index.
-    #[must_use]
-    pub fn new(blocks: u32) -> Self {
+    fn new(blocks: u32) -> Self {
         Self {
             free: (0..blocks).map(BlockId).collect(),
             indices: VecDeque::new(),

@@ -1,17 +1,22 @@
 //! `paged`: a stack of free ids, as vLLM v0.2.7 keeps it; the block freed last is handed out first.
 
-use super::{Policy, Taken};
+use super::{Policy, Pool, Taken};
 use crate::error::{Result, ensure};
 use crate::{BlockId, Owner};
 
+/// Makes the policy.
+pub(super) fn make(pool: Pool) -> Result<Box<dyn Policy>> {
+    Ok(Box::new(Paged::new(pool.blocks)))
+}
+
 /// Last in, first out. A fresh pool is a stack filled with 0..n, so it hands out descending ids.
 #[derive(Clone, Debug)]
-pub struct Lifo {
+pub struct Paged {
     free: Vec<BlockId>,
     taken: Taken,
 }
 
-impl Lifo {
+impl Paged {
     /// A pool of `blocks` free blocks.
     #[must_use]
     pub fn new(blocks: u32) -> Self {
@@ -19,7 +24,7 @@ impl Lifo {
     }
 }
 
-impl Policy for Lifo {
+impl Policy for Paged {
     fn take(&mut self, _owner: Owner) -> Option<BlockId> {
         let block = self.free.pop()?;
         self.taken.take(block);

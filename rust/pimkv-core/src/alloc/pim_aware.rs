@@ -2,27 +2,37 @@
 
 use rustc_hash::FxHashSet;
 
-use super::{Policy, RegionIndex};
+use super::{Policy, Pool, RegionHeaps, RegionIndex};
 use crate::error::{Error, Result};
 use crate::{BlockId, Owner};
 
+/// Makes the policy, in the structures that are asked for.
+pub(super) fn make(pool: Pool) -> Result<Box<dyn Policy>> {
+    let Pool { blocks, blocks_per_region, best_fit, .. } = pool;
+    if pool.heaps {
+        Ok(Box::new(RegionHeaps::planning(blocks, blocks_per_region, best_fit)?))
+    } else {
+        Ok(Box::new(PimAware::planning(blocks, blocks_per_region, best_fit)?))
+    }
+}
+
 /// The writeup's allocator and its two options, over a [`RegionIndex`].
 #[derive(Clone, Debug)]
-pub struct RegionIndexed {
+struct PimAware {
     index: RegionIndex,
     best_fit: bool,
 }
 
-impl RegionIndexed {
+impl PimAware {
     /// A pool of `blocks` free blocks, a whole number of regions. With `best_fit`, an owner that asks for
     /// several blocks while no region is wholly free starts in the region with the fewest free ids that
     /// still hold them (the published negative result).
-    pub fn planning(blocks: u32, blocks_per_region: u32, best_fit: bool) -> Result<Self> {
+    fn planning(blocks: u32, blocks_per_region: u32, best_fit: bool) -> Result<Self> {
         Ok(Self { index: RegionIndex::new(blocks, blocks_per_region)?, best_fit })
     }
 }
 
-impl Policy for RegionIndexed {
+impl Policy for PimAware {
     fn take(&mut self, owner: Owner) -> Option<BlockId> {
         self.index.take(owner)
     }

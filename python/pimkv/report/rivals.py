@@ -107,7 +107,7 @@ def rivals_text(tables: Sequence[Table], *, pareto: bool) -> str:
         lines += [*_table(table, pareto=pareto), ""]
     if len({(t.model, t.dram) for t in tables}) > 1 and (home := home_rows(tables)):
         lines += ["home ground: what a rival gains over paged where its authors built it, and where it gains most", "",
-                  *aligned(_home_cells(home), left=4), ""]  # fmt: skip
+                  *aligned(home_cells(home), left=4), ""]  # fmt: skip
     return "\n".join([*lines, *legend(pareto=pareto)])
 
 
@@ -201,7 +201,8 @@ def home_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
     return rows
 
 
-def _home_cells(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+def home_cells(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """The rows of `home_rows` as cells, under a head."""
     cells: list[Row] = [
         ("rival", "designed for", "model", "workload", "GB/s", "GB/s x batch", "best ground", "GB/s x batch")
     ]

@@ -196,7 +196,7 @@ def test_backends_give_one_table(backend: str) -> None:
         (("--workloads", "steady", "--workload", "spec"), ("leave one of them out",)),
         (("--workloads", "stedy", "--jobs", "0", "--seed", "-1"), ('did you mean "steady"?', "jobs = 0", "seed = -1")),
         (("--ablation", "gather", "--all"), ("goes without",)),
-        (("--all", "--pool-blocks", "10000000"), ("do not fit",)),
+        (("--all", "--headroom", "1000"), ("do not fit",)),
     ],
 )  # fmt: skip
 def test_bad_requests_are_told_at_once(args: tuple[str, ...], told: tuple[str, ...]) -> None:

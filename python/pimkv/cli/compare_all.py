@@ -210,8 +210,8 @@ def _tables(grounds: Sequence[_Ground], asked: Asked) -> tuple[list[Table], bool
         done.append(entries)
     total = sum(entry.summary is not None for entries in done for entry in entries)
     if not total and not failed:
-        said = dict.fromkeys(f"{e.allocator}: {e.refused}" for entries in done for e in entries)
-        raise ConfigError("\n".join(said))
+        reasons = dict.fromkeys(f"{e.allocator}: {e.refused}" for entries in done for e in entries)
+        raise ConfigError("\n".join(reasons))
     timed = 0
     # Timed one by one after the runs, so that no run of ours takes the clock's core.
     with progress("allocators timed", quiet=asked.quiet) as bar:

@@ -159,13 +159,17 @@ def _cells(table: Table, entry: Entry, *, mark: bool) -> Row:
         _whole(e["controller_gbps"]), times(gbps),
         f"{room['makespan']:,}", figure(room["mean_batch"], 2), figure(room["waste"], 3),
         f"{s['preemptions']:,}", f"{room['stalls']:,}", f"{room['copied_blocks']:,}",
-        figure(s["placement"]["runs"], 1), figure(entry.ns_per_token, 1),
+        _short(s["placement"]["runs"]), _short(entry.ns_per_token),
         figure(entry.throughput, 0), times(throughput),
     )  # fmt: skip
 
 
 def _whole(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}"
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
 def home_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from pimkv.simulation import Simulation
 from pimkv.workload.table import Requests
 
 TINY_TOKENS = 4
+TINY_BYTES = 16384
 
 
 def requests(*rows: tuple[int, int, int]) -> Requests:
@@ -52,8 +53,8 @@ def test_a_request_waits_for_blocks_and_the_system_idles(backend: str) -> None:
         "mean_batch": 1.0,
         "makespan": 18,
         "generated_tokens": 7,
-        "reserved_tokens": 4 * 8 + 2 * 12 + 4,
-        "used_tokens": (5 + 6 + 7 + 8) + (9 + 10) + 2,
+        "reserved_bytes": (4 * 8 + 2 * 12 + 4) * TINY_BYTES,
+        "used_bytes": ((5 + 6 + 7 + 8) + (9 + 10) + 2) * TINY_BYTES,
         "waste": 13 / 47,
         "stalls": 4,
         "copied_blocks": 0,
@@ -76,8 +77,8 @@ def test_a_preempted_request_stalls_until_its_blocks_are_there(backend: str) -> 
         "mean_batch": 1.0,
         "makespan": 9,
         "generated_tokens": 10,
-        "reserved_tokens": 8 * 4 + 8 * 3 + 12 * 2,
-        "used_tokens": (5 + 6 + 7 + 8) + (6 + 7 + 8 + 9 + 10),
+        "reserved_bytes": (8 * 4 + 8 * 3 + 12 * 2) * TINY_BYTES,
+        "used_bytes": ((5 + 6 + 7 + 8) + (6 + 7 + 8 + 9 + 10)) * TINY_BYTES,
         "waste": 14 / 66,
         "stalls": 3,
         "copied_blocks": 0,
@@ -88,8 +89,8 @@ def test_a_preempted_request_stalls_until_its_blocks_are_there(backend: str) -> 
 def test_a_span_is_reserved_whole(backend: str) -> None:
     """8 steps hold 3 blocks for a request that ends with 9 tokens; 2 of 4 blocks are then too many for another."""
     got = capacity(tiny("contiguous", 4), requests((0, 1, 8), (0, 4, 2)), backend)
-    assert got["reserved_tokens"] == 8 * 12 + 2 * 8
-    assert got["used_tokens"] == sum(range(2, 10)) + 5 + 6
+    assert got["reserved_bytes"] == (8 * 12 + 2 * 8) * TINY_BYTES
+    assert got["used_bytes"] == (sum(range(2, 10)) + 5 + 6) * TINY_BYTES
     assert got["stalls"] == 8
 
 
@@ -158,9 +159,10 @@ def test_waste_is_what_the_block_tables_say(case: dict[str, Any]) -> None:
     assert got["mean_batch"] == batch / summary["decode_steps"]
     # The steps in which nobody is left running are not shown to a watcher; only a prefix holds blocks then.
     missing = summary["decode_steps"] - len(recount.steps)
-    assert got["reserved_tokens"] - got["used_tokens"] == reserved - used
+    token_bytes = geometry(config).token_bytes
+    assert got["reserved_bytes"] - got["used_bytes"] == (reserved - used) * token_bytes
     if not missing:
-        assert (got["reserved_tokens"], got["used_tokens"]) == (reserved, used)
+        assert (got["reserved_bytes"], got["used_bytes"]) == (reserved * token_bytes, used * token_bytes)
     assert got["makespan"] >= summary["decode_steps"]
     assert got["stalls"] <= summary["decode_steps"]
 

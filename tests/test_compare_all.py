@@ -112,6 +112,18 @@ def test_a_pool_that_does_not_fit_one_allocator_is_its_row_alone() -> None:
     assert "summary" in rows["paged"]
 
 
+def test_dropped_requests_are_told() -> None:
+    """A pool of 10 blocks holds 160 tokens: longer requests never run, and a row must not hide that."""
+    result = compare("--allocators", "paged,contiguous", "--pareto", "--pool-blocks", "10")
+    dropped = {
+        row["allocator"]: row["summary"]["dropped"]
+        for row in tables("--allocators", "paged,contiguous", "--pareto", "--pool-blocks", "10")[0]["rows"]
+    }
+    assert dropped["paged"] > 0
+    for name, count in dropped.items():
+        assert f"  {name}: {count} of 12 requests never fit and were dropped" in result.stdout
+
+
 def test_a_grid_has_a_table_per_model_and_dram_and_the_home_grounds() -> None:
     args = (
         "--allocators",

@@ -47,9 +47,9 @@ class Counters:
     preemptions: int = 0
     relocated_blocks: int = 0
     blocks_read: int = 0
-    # Of the running sequences, summed over decode steps: their number, what their blocks can hold and do hold.
+    # Summed over decode steps: running sequences, blocks that are not free, tokens in them.
     batch: int = 0
-    reserved_tokens: int = 0
+    held_blocks: int = 0
     used_tokens: int = 0
     stalls: int = 0
     makespan: int = 0
@@ -66,7 +66,7 @@ class Rules:
     which n blocks of a table are freed, None for table order. compact_blocks: after each step,
     regions of at most so many blocks are emptied; 0 for never. repair: blocks moved between two steps, at
     most, to gather sequences (`pim-gather`); None for a policy that relocates nothing. reserve: blocks that
-    admission keeps free beyond what its rule asks for.
+    admission keeps free beyond what its rule asks for. private: no block is ever held by two.
     """
 
     block_tokens: int
@@ -74,6 +74,7 @@ class Rules:
     admission: str = "oracle"
     watermark: int = 0
     spans: bool = False
+    private: bool = False
     scratch_blocks: int = 0
     prefix_blocks: int = 0
     compact_blocks: int = 0
@@ -158,15 +159,17 @@ class Scheduler:
         """How full the pool is between decode and release, and with how many sequences.
 
         Only the last block of a table can have room left, and no two tables share it, so that what is written
-        needs no look at the tables: all blocks in use are full but for those rests and for scratch.
+        needs no look at the tables: where blocks are shared, all in use are full but for those rests.
         """
         counters, rules, live = self.counters, self._rules, self._manager.live_blocks
-        scratch = rules.scratch_blocks * len(self._running)
-        rests = (self._final_blocks - self._unclaimed) * rules.block_tokens - self._tokens
+        used = self._tokens
+        if not rules.private:
+            rests = (self._final_blocks - self._unclaimed) * rules.block_tokens - self._tokens
+            used = live * rules.block_tokens - rests
         counters.peak_live_blocks = max(counters.peak_live_blocks, live)
         counters.batch += len(self._running)
-        counters.reserved_tokens += (self._pool_blocks - self._manager.free_blocks) * rules.block_tokens
-        counters.used_tokens += (live - scratch) * rules.block_tokens - rests
+        counters.held_blocks += self._pool_blocks - self._manager.free_blocks
+        counters.used_tokens += used
 
     def _hand_over_copies(self) -> None:
         """The engine performs the copies that growth, or repair, has asked for: each time one parallel set."""

@@ -207,6 +207,7 @@ class Simulation:
             admission=config.scheduler.admission,
             watermark=int(0.01 * self.pool_blocks),
             spans=options.spans,
+            private=not options.shares,
             scratch_blocks=scratch,
             repair=getattr(options, "repair", None),
             reserve=getattr(options, "reserve", 0),

@@ -50,7 +50,7 @@ def summarise(
         "blocks_read": counters.blocks_read,
         "spec_stalls": rounds.stalls if rounds else 0,
         "copied_bytes": copied,
-        "capacity": capacity_of(counters, manager.cow_copies),
+        "capacity": capacity_of(shape, counters, manager.cow_copies),
         "published": samples.published(),
         "exact": exact,
         "passes": [metrics.of_pass(counts, device) for counts in scorer.pass_totals()],
@@ -81,15 +81,16 @@ def summarise(
     return summary
 
 
-def capacity_of(counters: Counters, cow_copies: int) -> dict[str, Any]:
+def capacity_of(shape: Geometry, counters: Counters, cow_copies: int) -> dict[str, Any]:
     """What the pool had room for: integers summed over decode steps, and their quotients."""
-    steps, reserved, used = counters.decode_steps, counters.reserved_tokens, counters.used_tokens
+    steps = counters.decode_steps
+    reserved, used = counters.held_blocks * shape.block_bytes, counters.used_tokens * shape.token_bytes
     return {
         "mean_batch": counters.batch / steps if steps else None,
         "makespan": counters.makespan,
         "generated_tokens": counters.generated_tokens,
-        "reserved_tokens": reserved,
-        "used_tokens": used,
+        "reserved_bytes": reserved,
+        "used_bytes": used,
         "waste": (reserved - used) / used if used else None,
         "stalls": counters.stalls,
         "copied_blocks": counters.relocated_blocks + cow_copies,

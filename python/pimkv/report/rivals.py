@@ -142,10 +142,21 @@ def _table(table: Table, *, pareto: bool) -> list[str]:
     rows += [_cells(table, entry, mark=entry.allocator in best) for entry in ranked if entry.summary]
     lines = [*head, "", *aligned(rows)] if len(rows) > 2 else [*head]
     for entry in ranked:
-        if entry.summary is None:
-            why = f"{entry.allocator}: {entry.refused}"
-            lines += textwrap.wrap(why, WIDTH, initial_indent="  ", subsequent_indent="    ")
+        if said := _remark(entry):
+            lines += textwrap.wrap(said, WIDTH, initial_indent="  ", subsequent_indent="    ")
     return lines
+
+
+def _remark(entry: Entry) -> str:
+    """Why a row is missing, or why its work was less than the others'."""
+    if entry.summary is None:
+        return f"{entry.allocator}: {entry.refused}"
+    dropped, completed = entry.summary["dropped"], entry.summary["completed"]
+    if dropped:
+        return (
+            f"{entry.allocator}: {dropped:,} of {dropped + completed:,} requests never fit and were dropped"
+        )
+    return ""
 
 
 def _cells(table: Table, entry: Entry, *, mark: bool) -> Row:

@@ -208,6 +208,8 @@ def test_backends_give_one_table(backend: str) -> None:
         (("--workloads", "steady", "--workload", "spec"), ("leave one of them out",)),
         (("--workloads", "stedy", "--jobs", "0", "--seed", "-1"), ('did you mean "steady"?', "jobs = 0", "seed = -1")),
         (("--ablation", "gather", "--all"), ("goes without",)),
+        (("--jobs", "1"), ("--jobs: goes with --all",)),
+        (("--untimed",), ("--untimed: goes with --all",)),
         (("--all", "--headroom", "1000"), ("do not fit",)),
     ],
 )  # fmt: skip
@@ -245,8 +247,21 @@ def test_the_operations_alone_are_those_of_the_whole_run(kind: str, workload: st
     assert Simulation(config).operations().to_bytes() == recorded.to_bytes()
 
 
+def test_an_untimed_table_has_no_clock_and_prints_the_same_twice() -> None:
+    args = ("--allocators", "paged,pim-aware", "--pareto")
+    assert "ns/tok." in compare(*args).stdout
+    assert "ns/" in compare(*args).stdout.splitlines()[3]
+    untimed = [compare(*args, "--untimed").stdout for _ in range(2)]
+    assert untimed[0] == untimed[1]
+    assert "ns/" not in untimed[0]
+    (found,) = tables(*args, "--untimed")
+    assert found["rows"][0]["timing"] == {"policy_ns_per_token": None}
+
+
 def test_one_model_and_dram_without_all_is_the_comparison_as_before() -> None:
-    result = compare("--dram", "gddr6-aim", "--model", "mqa-1kv")
+    result = CliRunner().invoke(
+        main, ("compare", "--requests", "12", "--dram", "gddr6-aim", "--model", "mqa-1kv")
+    )
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1].startswith("  pim-aware")
     assert "published" in result.stdout

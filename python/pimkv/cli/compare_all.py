@@ -25,14 +25,20 @@ class Asked:
     """What `pimkv compare` was asked for, of the grid. No allocator named, or `everything`: all of them."""
 
     named: Sequence[str]
-    everything: bool = False
-    workloads: str | None = None
-    pareto: bool = False
-    backend: str = "rust"
-    jobs: int | None = None
-    out: str | None = None
-    as_json: bool = False
-    quiet: bool = False
+    everything: bool
+    workloads: str | None
+    pareto: bool
+    untimed: bool
+    jobs: int | None
+    out: str | None
+    backend: str
+    as_json: bool
+    quiet: bool
+
+    def wide(self, given: Given) -> bool:
+        """Whether tables of the grid are asked for, and not the comparison of a few."""
+        grounds = any(len(_listed(given, section)) > 1 for section in ("model", "dram"))
+        return self.everything or self.workloads is not None or self.pareto or grounds
 
 
 @dataclass
@@ -72,11 +78,6 @@ def compare_all(given: Given, asked: Asked) -> None:
     )
     if failed:
         raise click.exceptions.Exit(1)
-
-
-def lists_grounds(given: Given) -> bool:
-    """Whether several models or DRAMs are asked for."""
-    return any(len(_listed(given, section)) > 1 for section in ("model", "dram"))
 
 
 def _listed(given: Given, section: str) -> list[str]:
@@ -213,12 +214,14 @@ def _tables(grounds: Sequence[_Ground], asked: Asked) -> tuple[list[Table], bool
         reasons = dict.fromkeys(f"{e.allocator}: {e.refused}" for entries in done for e in entries)
         raise ConfigError("\n".join(reasons))
     timed = 0
+    if asked.untimed or asked.backend != "rust":
+        return [Table(g.model, g.dram, g.workload, e) for g, e in zip(grounds, done, strict=True)], failed
     # Timed one by one after the runs, so that no run of ours takes the clock's core.
     with progress("allocators timed", quiet=asked.quiet) as bar:
         for ground, entries in zip(grounds, done, strict=True):
             rows = []
             for entry in entries:
-                rows.append(replace(entry, ns_per_token=_ns_per_token(entry, asked.backend)))
+                rows.append(replace(entry, ns_per_token=_ns_per_token(entry)))
                 timed += entry.summary is not None
                 if bar is not None:
                     bar(timed, total)
@@ -245,12 +248,12 @@ def _outcomes(configs: Sequence[Config], asked: Asked) -> list[Outcome]:
         return outcomes
 
 
-def _ns_per_token(entry: Entry, backend: str) -> float | None:
+def _ns_per_token(entry: Entry) -> float | None:
     """CPU time of the policy per generated token, ns: its operations recorded and replayed in Rust."""
     from pimkv.bench.ops import measure
     from pimkv.simulation import Simulation
 
-    if entry.config is None or entry.summary is None or backend != "rust":
+    if entry.config is None or entry.summary is None:
         return None
     options: Any = entry.config.allocator.options
     log = Simulation(entry.config).operations()

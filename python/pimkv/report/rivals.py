@@ -30,6 +30,16 @@ HOME: Mapping[str, str] = {
 """The DRAM whose device each rival was designed for. The others name no device of their own."""
 
 WIDTH = 150
+LEGEND_WIDTH = 120
+
+HEADS: Sequence[Row] = (
+    ("", "block", "publ.", "", "", "exact", "", "", "contr.", "", "make-", "mean", "", "pre-", "", "", "", "ns/",
+     "GB/s", ""),
+    ("allocator", "tok.", "M1", "M2", "M3", "M1", "M2", "M3", "GB/s", "x", "span", "batch", "waste", "empt", "stalls",
+     "copies", "runs", "tok.", "x batch", "x"),
+)  # fmt: skip
+CLOCK = HEADS[0].index("ns/")
+"""The column that only a timed comparison has."""
 
 
 @dataclass(frozen=True)
@@ -102,45 +112,54 @@ class Table:
 
 def rivals_text(tables: Sequence[Table], *, pareto: bool) -> str:
     """Every table, what the columns mean, and the home grounds where there is more than one ground."""
+    timed = any(entry.ns_per_token is not None for table in tables for entry in table.entries)
     lines: list[str] = []
     for table in tables:
-        lines += [*_table(table, pareto=pareto), ""]
+        lines += [*_table(table, pareto=pareto, timed=timed), ""]
     if len({(t.model, t.dram) for t in tables}) > 1 and (home := home_rows(tables)):
         lines += ["home ground: what a rival gains over paged where its authors built it, and where it gains most", "",
                   *aligned(home_cells(home), left=4), ""]  # fmt: skip
-    return "\n".join([*lines, *legend(pareto=pareto)])
+    return "\n".join([*lines, *legend(pareto=pareto, timed=timed)])
 
 
-def legend(*, pareto: bool) -> list[str]:
+def legend(*, pareto: bool, timed: bool) -> list[str]:
     """What the columns mean."""
-    lines = [
-        "sorted by GB/s x batch, the attention throughput of a pool of so many bytes: bandwidth of the controller (contr.), refresh",
-        "charged where the timing has figures for it, times the mean batch. x: over paged. publ.: the study's estimator, mean over",
-        "samples. exact: totals over every step. M1: row-hit rate. M2: bank use. M3: published formula, GB/s. makespan: steps from",
-        "the first arrival to the end. mean batch: running sequences. waste: memory held empty / used. preempted: sequences that lost",
-        "their blocks. stalls: steps in which a request waited for blocks. copies: blocks relocated, staged or copied on write. runs:",
-        "of ascending ids per sequence. ns/tok.: CPU time of the policy in Rust per generated token, without what plans moves around",
-        "it (pim-gather). An allocator with a unit of its own keeps it. Defined in docs/model.md; the rivals are in docs/rivals.md.",
-    ]
-    mark = "* no other allocator reaches it in both GB/s and batch and passes it in one."
-    return [*([mark] if pareto else []), *lines]
+    mark = (
+        "*: no other allocator reaches it in both GB/s and mean batch and passes it in one. "
+        if pareto
+        else ""
+    )
+    clock = (
+        "ns/tok.: CPU time of the policy in Rust per generated token, without what plans moves around it (pim-gather). "
+        if timed
+        else ""
+    )
+    text = (
+        f"{mark}Sorted by GB/s x batch, the attention throughput of a pool of so many bytes: bandwidth of the controller "
+        "(contr.), refresh charged where the timing has figures for it, times the mean batch. x: over paged. publ.: the "
+        "study's estimator, mean over samples. exact: totals over every step. M1: row-hit rate. M2: bank use. M3: published "
+        "formula, GB/s. makespan: steps from the first arrival to the end. mean batch: running sequences. waste: memory held "
+        "empty / used. preempted: sequences that lost their blocks. stalls: steps in which a request waited for blocks. "
+        "copies: blocks relocated, staged or copied on write. runs: of ascending ids per sequence. "
+        f"{clock}An allocator with a unit of its own keeps it. Defined in docs/model.md; the rivals are in docs/rivals.md."
+    )
+    return textwrap.wrap(text, LEGEND_WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def _table(table: Table, *, pareto: bool) -> list[str]:
+def _table(table: Table, *, pareto: bool, timed: bool) -> list[str]:
     base, best = table.base, table.unbeaten() if pareto else set()
     if base is not None and base.config is not None and base.summary is not None:
         head = scene(base.config, base.summary).splitlines()
     else:
         head = [f"{table.workload}: {table.model} on {table.dram}"]
-    rows: list[Row] = [
-        ("", "block", "publ.", "", "", "exact", "", "", "contr.", "", "make-", "mean", "", "pre-", "", "", "", "ns/",
-         "GB/s", ""),
-        ("allocator", "tok.", "M1", "M2", "M3", "M1", "M2", "M3", "GB/s", "x", "span", "batch", "waste", "empt", "stalls",
-         "copies", "runs", "tok.", "x batch", "x"),
-    ]  # fmt: skip
     ranked = table.ranked()
-    rows += [_cells(table, entry, mark=entry.allocator in best) for entry in ranked if entry.summary]
-    lines = [*head, "", *aligned(rows)] if len(rows) > 2 else [*head]
+    rows = [
+        *HEADS,
+        *(_cells(table, entry, mark=entry.allocator in best) for entry in ranked if entry.summary),
+    ]
+    if not timed:
+        rows = [[*row[:CLOCK], *row[CLOCK + 1 :]] for row in rows]
+    lines = [*head, "", *aligned(rows)] if len(rows) > len(HEADS) else head
     for entry in ranked:
         if said := _remark(entry):
             lines += textwrap.wrap(said, WIDTH, initial_indent="  ", subsequent_indent="    ")

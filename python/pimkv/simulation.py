@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import cast
@@ -11,6 +12,7 @@ import numpy as np
 from pimkv import sliding, speculation
 from pimkv.backend import Backend, BlockManager, Ints, OpLog, Scorer, choose
 from pimkv.config import Config, Geometry, command_repeat, explicit_map, geometry, refreshes, timing_of
+from pimkv.derived import DEFAULT_BLOCK_TOKENS
 from pimkv.drawing import DrawingManager
 from pimkv.errors import BrokenInvariant, ConfigError, Problem
 from pimkv.observing import Observer, OnStep
@@ -43,30 +45,34 @@ def requests_of(config: Config) -> Requests:
 def pool_blocks(config: Config, requests: Requests) -> int:
     """Blocks of the pool: as asked, else the published formula; never more than the DRAM holds.
 
-    int(headroom * max_batch * blocks of a mean request); `pim-aware` rounds up to whole regions.
+    int(headroom * max_batch * blocks of a mean request). An allocator with a unit of its own gets the bytes that
+    blocks of 16 tokens would get, rounded down; one that has its pool in regions or groups whole ones, rounded up.
     """
     shape = geometry(config)
-    regions = config.allocator.options.regions
+    multiple = config.allocator.options.pool_multiple(shape.blocks_per_region)
     blocks = config.scheduler.pool_blocks
     if blocks:
-        if regions and blocks % shape.blocks_per_region:
-            down = blocks - blocks % shape.blocks_per_region
-            near = [n for n in (down, down + shape.blocks_per_region) if n]
+        if blocks % multiple:
+            down = blocks - blocks % multiple
+            near = [n for n in (down, down + multiple) if n]
+            what = "regions" if config.allocator.options.regions else "groups"
             raise ConfigError(
-                f"scheduler.pool_blocks = {blocks}: {config.allocator.kind} needs whole regions of "
-                f"{shape.blocks_per_region} blocks; nearest {' or '.join(map(str, near))} (--pool-blocks)"
+                f"scheduler.pool_blocks = {blocks}: {config.allocator.kind} needs whole {what} of "
+                f"{multiple} blocks; nearest {' or '.join(map(str, near))} (--pool-blocks)"
             )
     else:
+        own_unit = config.allocator.options.own_unit
+        block_tokens = DEFAULT_BLOCK_TOKENS if own_unit else shape.block_tokens
         mean_tokens = int(np.mean(requests.prompt + requests.output))
-        per_request = -(-(mean_tokens + 1) // shape.block_tokens)
+        per_request = -(-(mean_tokens + 1) // block_tokens)
         blocks = int(config.scheduler.headroom * config.scheduler.max_batch * per_request)
+        blocks = blocks * block_tokens // shape.block_tokens
         if blocks == 0:
             raise ConfigError(
                 f"scheduler.headroom = {config.scheduler.headroom}: leaves a pool of no block at all; "
                 "raise --headroom or --max-batch"
             )
-        if regions:
-            blocks = -(-blocks // shape.blocks_per_region) * shape.blocks_per_region
+        blocks = -(-blocks // multiple) * multiple
     if blocks > shape.capacity_blocks:
         gib = 2**30
         raise ConfigError(
@@ -179,13 +185,15 @@ class Simulation:
         config = self.config
         if not config.model.window_layers:
             return None
+        options = config.allocator.options
+        kind = "paged" if options.spans or options.draws else None
         blocks = sliding.pool_blocks(
             config.model.window + config.speculation.depth,
             shape.block_tokens,
             config.scheduler.max_batch,
-            shape.blocks_per_region,
+            math.lcm(shape.blocks_per_region, options.pool_multiple(shape.blocks_per_region)),
+            held_back=options.held_back,
         )
-        kind = "paged" if config.allocator.options.spans or config.allocator.options.draws else None
         manager = self._backend.block_manager(
             kind or config.allocator.policy,
             blocks,
@@ -208,6 +216,8 @@ class Simulation:
             watermark=int(0.01 * self.pool_blocks),
             spans=options.spans,
             private=not options.shares,
+            span_tokens=getattr(options, "max_tokens", None),
+            stages=options.stages and not config.model.v_dim,
             scratch_blocks=scratch,
             repair=getattr(options, "repair", None),
             reserve=getattr(options, "reserve", 0),
@@ -243,7 +253,7 @@ def _rounds(config: Config, manager: BlockManager, shape: Geometry) -> speculati
 
 def _free_order(config: Config) -> Callable[[int], Ints] | None:
     """The order in which n blocks of a table are freed; `shuffled` draws permutations with seed + 3."""
-    match config.scheduler.free_order:
+    match config.scheduler.free_order or config.allocator.options.free_order:
         case "reversed":
             return lambda n: np.arange(n - 1, -1, -1, dtype=np.int64)
         case "shuffled":

@@ -77,6 +77,7 @@ class BlockManager:
         if isinstance(self._policy, PimAware):
             self._policy.best_fit = best_fit
         self._block_tokens = integer("block_tokens", block_tokens, 1)
+        self._blocks_per_region = blocks_per_region
         self._sequences: dict[int, _Sequence] = {}
         self._prefixes: dict[int, list[int]] = {}
         self._prefixes_written: set[int] = set()  # those that a sequence has been admitted with
@@ -522,7 +523,7 @@ class BlockManager:
         rows = []
         for seq in seqs_list:
             blocks = self._sequences[seq].blocks
-            regions = [block // self._policy.blocks_per_region for block in blocks]
+            regions = [block // self._blocks_per_region for block in blocks]
             adjacent = sum(b == a + 1 for a, b in pairwise(blocks))
             same_region = sum(a == b for a, b in pairwise(regions))
             rows.append((len(blocks), adjacent, same_region, len(set(regions))))

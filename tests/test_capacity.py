@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from pimkv.allocators import kinds, options_of
 from pimkv.backend import BlockManager, Ints
 from pimkv.config import Config, geometry, load
 from pimkv.simulation import Simulation
@@ -102,7 +103,7 @@ class Recount:
         self.pool = run.pool_blocks
         self.full_prefix = run.requests.prefix_tokens // self.tokens_per_block
         self.shares = run.requests.prefix >= 0
-        self.spans = config.allocator.options.spans
+        self.spans, self.shared = config.allocator.options.spans, config.allocator.options.shares
         self.pinned: set[int] = set()
         self.steps: list[tuple[int, int, int]] = []
 
@@ -110,7 +111,7 @@ class Recount:
         written: dict[int, int] = {}
         for seq in seqs.tolist():
             table, left = manager.table(seq).tolist(), manager.length(seq)
-            if self.shares[seq] and not self.spans:
+            if self.shares[seq] and self.shared:
                 self.pinned |= set(table[: self.full_prefix])
             for block in table:
                 here = min(left, self.tokens_per_block)
@@ -125,7 +126,7 @@ class Recount:
 
 CASES = st.fixed_dictionaries(
     {
-        "kind": st.sampled_from(["paged", "contiguous", "random", "pim-aware", "pim-gather"]),
+        "kind": st.sampled_from(kinds()),
         "workload": st.sampled_from(["steady", "prefix", "spec"]),
         "block_tokens": st.sampled_from([4, 16]),
         "headroom": st.sampled_from([0.4, 1.3]),
@@ -135,33 +136,36 @@ CASES = st.fixed_dictionaries(
 )
 
 
-@given(case=CASES)
-def test_waste_is_what_the_block_tables_say(case: dict[str, Any]) -> None:
-    spans = case["kind"] == "contiguous"
-    config = load(
+def asked(case: dict[str, Any], requests: int, max_batch: int) -> Config:
+    options = options_of(case["kind"])
+    layout = {} if options.own_unit else {"block_tokens": case["block_tokens"]}
+    return load(
         {
             "seed": case["seed"],
-            "workload": {"kind": case["workload"], "requests": 12},
-            "layout": {"block_tokens": case["block_tokens"]},
+            "workload": {"kind": case["workload"], "requests": requests},
+            "layout": layout,
             "allocator": {"kind": case["kind"]},
             "scheduler": {
-                "admission": "oracle" if spans else case["admission"],
+                "admission": "oracle" if options.spans else case["admission"],
                 "headroom": case["headroom"],
-                "max_batch": 4,
+                "max_batch": max_batch,
             },
         }
     )
+
+
+@given(case=CASES)
+def test_waste_is_what_the_block_tables_say(case: dict[str, Any]) -> None:
+    config = asked(case, requests=12, max_batch=4)
     run = Simulation(config)
     recount = Recount(config, run)
     summary = run.run(on_step=recount).summary
-    got = summary["capacity"]
-    batch, reserved, used = (sum(column) for column in zip(*recount.steps, strict=True))
-    assert got["mean_batch"] == batch / summary["decode_steps"]
-    # The steps in which nobody is left running are not shown to a watcher; only a prefix holds blocks then.
-    missing = summary["decode_steps"] - len(recount.steps)
-    token_bytes = geometry(config).token_bytes
+    got, token_bytes = summary["capacity"], geometry(config).token_bytes
+    batch, reserved, used = (sum(step[i] for step in recount.steps) for i in range(3))
+    assert summary["decode_steps"] == 0 or got["mean_batch"] == batch / summary["decode_steps"]
     assert got["reserved_bytes"] - got["used_bytes"] == (reserved - used) * token_bytes
-    if not missing:
+    # The steps in which nobody is left running are not shown to a watcher; only a prefix holds blocks then.
+    if summary["decode_steps"] == len(recount.steps):
         assert (got["reserved_bytes"], got["used_bytes"]) == (reserved * token_bytes, used * token_bytes)
     assert got["makespan"] >= summary["decode_steps"]
     assert got["stalls"] <= summary["decode_steps"]
@@ -169,14 +173,6 @@ def test_waste_is_what_the_block_tables_say(case: dict[str, Any]) -> None:
 
 @given(case=CASES)
 def test_both_backends_count_the_same(case: dict[str, Any]) -> None:
-    tables: dict[str, Any] = {
-        "seed": case["seed"],
-        "workload": {"kind": case["workload"], "requests": 5},
-        "layout": {"block_tokens": case["block_tokens"]},
-        "allocator": {"kind": case["kind"]},
-        "scheduler": {"headroom": case["headroom"], "max_batch": 3},
-    }
-    if case["kind"] != "contiguous":
-        tables["scheduler"]["admission"] = case["admission"]
-    rust, twins = (Simulation(load(tables), backend=name).run().summary for name in ("rust", "reference"))
+    config = asked(case, requests=5, max_batch=3)
+    rust, twins = (Simulation(config, backend=name).run().summary for name in ("rust", "reference"))
     assert rust["capacity"] == twins["capacity"]

@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pimkv import _pimkv, reference
 from pimkv.errors import DoubleFree, ForeignBlock, PimkvError
 
-KINDS = ["paged", "pim-aware", "contiguous", "random", "pim-gather"]
+KINDS = ["paged", "pim-aware", "contiguous", "random", "pim-gather", "neupims"]
+RESERVING = ("contiguous", "neupims")
 REFUSED = "refused"
 TIMING = {
     "rcd": 19, "rp": 19, "ras": 45, "rc": 63, "rtp": 8, "ccd_ab": 6, "refi": 5070, "rfc": 456, "max_postponed": 8,
@@ -70,7 +71,7 @@ class Pools(RuleBasedStateMachine):
     @rule(owner=st.integers(0, 4), n=st.integers(0, 20))
     def reserve(self, owner: int, n: int) -> None:
         outcome = both(self.rust, self.twin, lambda p: p.reserve(owner, n))
-        assert (outcome == REFUSED) >= (self.kind != "contiguous")
+        assert (outcome == REFUSED) >= (self.kind not in RESERVING)
 
     @rule(indices=st.lists(st.one_of(st.just(0), st.integers(-1, 64)), max_size=12))
     def feed(self, indices: list[int]) -> None:
@@ -101,7 +102,7 @@ class Pools(RuleBasedStateMachine):
         if hasattr(self, "rust"):
             free = both(self.rust, self.twin, lambda p: p.free_blocks)
             assert free <= self.blocks - len(self.taken)
-            if self.kind != "contiguous":
+            if self.kind not in RESERVING:
                 assert free == self.blocks - len(self.taken)
             both(self.rust, self.twin, lambda p: p.check())
 
@@ -319,8 +320,8 @@ def test_address_maps_agree(data: st.DataObject) -> None:
 @pytest.mark.parametrize("module", [_pimkv, reference], ids=["rust", "reference"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_refused_give_changes_nothing(module: Any, kind: str) -> None:
-    pool = module.Pool(kind, 16, blocks_per_region=4)
-    if kind == "contiguous":
+    pool = module.Pool(kind, 16, blocks_per_region=8)
+    if kind in RESERVING:
         assert pool.reserve(1, 6)
     if kind == "random":
         pool.feed(ints([0] * 6))

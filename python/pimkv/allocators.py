@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Counts stay within 31 bits, so that no product of them leaves the 64-bit integers of the core.
 MOST_COUNT = 2**31
+MOST_PAGE_TOKENS = 2**20
 
 
 def policies() -> tuple[str, ...]:
@@ -104,8 +105,28 @@ class PimGatherOptions(AllocatorOptions):
     ] = 0
 
 
+class NeupimsOptions(AllocatorOptions):
+    """Options of the `neupims` allocator; the defaults are what its source has."""
+
+    spans: ClassVar[bool] = True
+    shares: ClassVar[bool] = False
+    own_unit: ClassVar[bool] = True
+    k_tokens: Annotated[
+        int, Field(ge=1, le=MOST_PAGE_TOKENS, description="tokens of a K page, each of them in one bank")
+    ] = 32
+    v_tokens: Annotated[
+        int,
+        Field(ge=1, le=MOST_PAGE_TOKENS, description="tokens of a V page, one behind the other along a row"),
+    ] = 512
+
+    def unit_tokens(self, config: Config) -> int:
+        """Tokens of a K page."""
+        return self.k_tokens
+
+
 _OPTIONS: dict[str, type[AllocatorOptions]] = {
     "contiguous": ContiguousOptions,
+    "neupims": NeupimsOptions,
     "random": RandomOptions,
     "pim-aware": PimAwareOptions,
     "pim-gather": PimGatherOptions,

@@ -28,6 +28,7 @@ from pimkv.derived import (
     unit_of,
 )
 from pimkv.errors import ConfigError
+from pimkv.row_groups import check_row_groups
 from pimkv.wording import choose_from, did_you_mean, nearest, show
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def _check_all(config: Config, report: Report) -> None:
     _check_stacks(config, report)
     _check_passes(config, report)
     _check_latent(config, report)
+    check_row_groups(config, report)
     _check_token(config, report)
     _check_block(config, report)
     _check_window(config, report)
@@ -119,9 +121,8 @@ def _check_admission(config: Config, report: Report) -> None:
     field = "scheduler.admission"
     spans = config.allocator.options.spans
     if report.sure(field, "allocator.kind") and spans and config.scheduler.admission == "vllm":
-        message = (
-            "is not defined for the contiguous allocator, which reserves the final length; choose oracle"
-        )
+        kind = config.allocator.kind
+        message = f"is not defined for the {kind} allocator, which reserves the final length; choose oracle"
         report.add(field, "vllm", message)
 
 

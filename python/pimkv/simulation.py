@@ -11,6 +11,7 @@ import numpy as np
 from pimkv import sliding, speculation
 from pimkv.backend import Backend, BlockManager, Ints, Scorer, choose
 from pimkv.config import Config, Geometry, command_repeat, explicit_map, geometry, refreshes, timing_of
+from pimkv.derived import DEFAULT_BLOCK_TOKENS
 from pimkv.drawing import DrawingManager
 from pimkv.errors import ConfigError, Problem
 from pimkv.observing import Observer, OnStep
@@ -43,30 +44,33 @@ def requests_of(config: Config) -> Requests:
 def pool_blocks(config: Config, requests: Requests) -> int:
     """Blocks of the pool: as asked, else the published formula; never more than the DRAM holds.
 
-    int(headroom * max_batch * blocks of a mean request); `pim-aware` rounds up to whole regions.
+    int(headroom * max_batch * blocks of a mean request); `pim-aware` rounds up to whole regions. Row groups
+    are as many in every channel as the bytes of that pool of 16-token blocks fill.
     """
     shape = geometry(config)
-    regions = config.allocator.options.regions
     blocks = config.scheduler.pool_blocks
-    if blocks:
-        if regions and blocks % shape.blocks_per_region:
-            down = blocks - blocks % shape.blocks_per_region
-            near = [n for n in (down, down + shape.blocks_per_region) if n]
-            raise ConfigError(
-                f"scheduler.pool_blocks = {blocks}: {config.allocator.kind} needs whole regions of "
-                f"{shape.blocks_per_region} blocks; nearest {' or '.join(map(str, near))} (--pool-blocks)"
+    if shape.row_groups:
+        channels = shape.row_groups.channels
+        if blocks:
+            _refuse_remainder(config, blocks, channels, f"as many row groups in each of {channels} channels")
+        else:
+            size = (
+                _automatic(config, requests, DEFAULT_BLOCK_TOKENS) * DEFAULT_BLOCK_TOKENS * shape.token_bytes
             )
-    else:
-        mean_tokens = int(np.mean(requests.prompt + requests.output))
-        per_request = -(-(mean_tokens + 1) // shape.block_tokens)
-        blocks = int(config.scheduler.headroom * config.scheduler.max_batch * per_request)
-        if blocks == 0:
-            raise ConfigError(
-                f"scheduler.headroom = {config.scheduler.headroom}: leaves a pool of no block at all; "
-                "raise --headroom or --max-batch"
-            )
-        if regions:
-            blocks = -(-blocks // shape.blocks_per_region) * shape.blocks_per_region
+            blocks = size // (channels * shape.block_bytes) * channels
+            if blocks == 0:
+                raise ConfigError(
+                    f"scheduler.headroom = {config.scheduler.headroom}: leaves no row group of "
+                    f"{shape.block_bytes} bytes to each of {channels} channels; raise --headroom or --max-batch"
+                )
+    elif config.allocator.options.regions:
+        unit = shape.blocks_per_region
+        if blocks:
+            _refuse_remainder(config, blocks, unit, f"whole regions of {unit} blocks")
+        else:
+            blocks = -(-_automatic(config, requests, shape.block_tokens) // unit) * unit
+    elif not blocks:
+        blocks = _automatic(config, requests, shape.block_tokens)
     if blocks > shape.capacity_blocks:
         gib = 2**30
         raise ConfigError(
@@ -75,6 +79,30 @@ def pool_blocks(config: Config, requests: Requests) -> int:
             f"{shape.capacity_blocks} blocks (--pool-blocks, --headroom, --max-batch)"
         )
     return blocks
+
+
+def _automatic(config: Config, requests: Requests, block_tokens: int) -> int:
+    """The published formula for blocks of so many tokens."""
+    mean_tokens = int(np.mean(requests.prompt + requests.output))
+    per_request = -(-(mean_tokens + 1) // block_tokens)
+    blocks = int(config.scheduler.headroom * config.scheduler.max_batch * per_request)
+    if blocks == 0:
+        raise ConfigError(
+            f"scheduler.headroom = {config.scheduler.headroom}: leaves a pool of no block at all; "
+            "raise --headroom or --max-batch"
+        )
+    return blocks
+
+
+def _refuse_remainder(config: Config, blocks: int, unit: int, words: str) -> None:
+    """Refuses a pool that is not whole units."""
+    if blocks % unit:
+        down = blocks - blocks % unit
+        near = " or ".join(str(n) for n in (down, down + unit) if n)
+        raise ConfigError(
+            f"scheduler.pool_blocks = {blocks}: {config.allocator.kind} needs {words}; nearest {near} "
+            "(--pool-blocks)"
+        )
 
 
 class Simulation:
@@ -147,11 +175,13 @@ class Simulation:
     def block_manager(self) -> BlockManager:
         """A fresh block manager as the run has it."""
         shape, options = geometry(self.config), self.config.allocator.options
+        groups = shape.row_groups
         return self._backend.block_manager(
             self.config.allocator.policy,
             self.pool_blocks,
             block_tokens=shape.block_tokens,
-            blocks_per_region=shape.blocks_per_region,
+            blocks_per_region=self.pool_blocks // groups.channels if groups else shape.blocks_per_region,
+            pages=groups.pages if groups else None,
             region_impl=getattr(options, "region_impl", "indexed"),
             best_fit=getattr(options, "plan", "none") == "best-fit",
             own_first=getattr(options, "own_first", False),
@@ -187,6 +217,7 @@ class Simulation:
             scratch = speculation.width * speculation.blocks_per_branch(shape.block_tokens)
         return Rules(
             block_tokens=shape.block_tokens,
+            blocks_for=shape.blocks_for,
             max_batch=config.scheduler.max_batch,
             admission=config.scheduler.admission,
             watermark=int(0.01 * self.pool_blocks),
@@ -231,6 +262,26 @@ def _free_order(config: Config) -> Callable[[int], Ints] | None:
 def scorer_of(
     chosen: Backend, config: Config, shape: Geometry, blocks: int, window_tokens: int = 0
 ) -> Scorer:
+    """The scorer of one kind of layer over a pool of so many blocks."""
+    controller = _controller(chosen, config)
+    if groups := shape.row_groups:
+        return chosen.row_group_scorer(
+            channels=groups.channels,
+            rows=blocks // groups.channels,
+            banks=groups.banks,
+            row_bytes=shape.row_bytes,
+            burst_bytes=shape.burst_bytes,
+            elements=groups.elements,
+            dtype_bytes=config.model.dtype_bytes,
+            k_tokens=groups.pages[0][0],
+            v_tokens=groups.pages[1][0],
+            hit_ps=round(1000 * config.dram.tccd_ns),
+            miss_ps=round(1000 * config.dram.trc_ns),
+            controller=controller,
+            per_command=groups.per_command,
+            repeat=command_repeat(config),
+            count_writes=config.traffic.writes,
+        )
     address_map = chosen.address_map(
         explicit_map(config),
         channels=shape.channels,
@@ -241,21 +292,6 @@ def scorer_of(
         burst_bytes=shape.burst_bytes,
     )
     window = config.scoring.window if config.scoring.coalesce == "window" else 0
-    timing = timing_of(config)
-    controller = chosen.controller(
-        rcd=timing.nRCD,
-        rp=timing.nRP,
-        ras=timing.nRAS,
-        rc=timing.nRC,
-        rtp=timing.nRTP,
-        ccd_ab=timing.nCCDAB,
-        refi=timing.nREFI,
-        rfc=timing.nRFC,
-        max_postponed=timing.max_postponed,
-        refresh=refreshes(config),
-        queue=config.controller.queue,
-        per_pch=config.controller.feed == "per-pch",
-    )
     return chosen.scorer(
         address_map,
         block_bytes=shape.block_bytes,
@@ -269,4 +305,22 @@ def scorer_of(
         window_tokens=window_tokens,
         traversal="token" if config.layout.traversal == "token" else "row",
         count_writes=config.traffic.writes,
+    )
+
+
+def _controller(chosen: Backend, config: Config) -> object:
+    timing = timing_of(config)
+    return chosen.controller(
+        rcd=timing.nRCD,
+        rp=timing.nRP,
+        ras=timing.nRAS,
+        rc=timing.nRC,
+        rtp=timing.nRTP,
+        ccd_ab=timing.nCCDAB,
+        refi=timing.nREFI,
+        rfc=timing.nRFC,
+        max_postponed=timing.max_postponed,
+        refresh=refreshes(config),
+        queue=config.controller.queue,
+        per_pch=config.controller.feed == "per-pch",
     )

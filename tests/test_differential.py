@@ -278,6 +278,7 @@ class Managers(RuleBasedStateMachine):
             self.call(lambda m, seq=seq: m.table(seq))
             self.call(lambda m, seq=seq: m.length(seq))
         self.call(lambda m: m.placement(ints(self.live)))
+        self.call(lambda m: m.pending_copies())
         self.call(lambda m: m.copies())
         for block in range(self.blocks):
             self.call(lambda m, block=block: m.refcount(block))

@@ -172,11 +172,14 @@ class Invariants(Sharing):
     def repair(self, budget: int) -> None:
         manager = self.managers[0]
         manager.copies()
+        assert manager.pending_copies() == 0
         pairs, groups, references = self.pairs(), self.groups(), self.references()
         held = {s: len(t) for s, t in self.tables().items()}
         counted = manager.relocations
         moves = manager.repair(budget)
+        pending = manager.pending_copies()
         copies = manager.copies().tolist()
+        assert len(copies) == pending
         assert len(copies) == moves <= budget
         assert pairs - self.pairs() == manager.relocations[3] - counted[3] >= (moves > 0)
         assert {s: len(t) for s, t in self.tables().items()} == held
@@ -199,7 +202,9 @@ class Invariants(Sharing):
         counted = manager.relocations[0] + manager.cow_copies
         done = self.call(lambda m: m.grow(ints(seqs), ints([n] * len(seqs))))
         assert done == len(seqs) or manager.free_blocks == 0
+        pending = manager.pending_copies()
         copies = manager.copies().tolist()
+        assert len(copies) == pending
         assert len(copies) == manager.relocations[0] + manager.cow_copies - counted
         sources, targets = [s for s, _ in copies], [t for _, t in copies]
         assert len(set(targets)) == len(copies)

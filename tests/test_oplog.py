@@ -205,8 +205,13 @@ def test_the_cost_table_has_every_row_and_prints() -> None:
     table = cost_table(requests=12, twin_requests=12, repeats=1, scale=0.001)
     assert set(table["workloads"]) == {"steady", "spec", "prefix", "longctx", "0.6x preemption"}
     steady = table["workloads"]["steady"]
-    assert set(steady) == {"paged", "pim-aware, indexed", "pim-aware, heaps", "pim-gather", "contiguous"}
+    contenders = {"paged", "pim-aware, indexed", "pim-aware, heaps", "pim-gather", "contiguous"}
+    assert set(steady) == contenders | {"vLLM BlockPool"}
     assert steady["paged"]["saved_us_per_step"] == 0
+    twins = {name for name in contenders if steady[name]["twin_us_per_step"] is not None}
+    assert twins == {"paged", "pim-aware, heaps", "contiguous"}
+    for name in twins:
+        assert steady[name]["twin_us_per_step"] > steady[name]["policy_us_per_step"]
     assert (
         steady["pim-aware, indexed"]["saved_us_per_step"] == steady["pim-aware, heaps"]["saved_us_per_step"]
     )

@@ -155,6 +155,9 @@ class BlockManager(Protocol):
     def repair(self, budget: int) -> int:
         """Moves at most `budget` blocks so that sequences lie in fewer regions; the number of moves."""
 
+    def pending_copies(self) -> int:
+        """Number of block copies recorded since the last call of `copies`."""
+
     def copies(self) -> Ints:
         """(n, 2): the block copies (src, dst) recorded since the last call; those of `pim-gather` in parallel."""
 

@@ -137,8 +137,7 @@ class Scheduler:
                     self._set_running([r for r in self._running if r.length < r.final])
             if rules.compact_blocks:
                 counters.relocated_blocks += self._manager.compact(rules.compact_blocks)
-            if rules.repair is not None:
-                self._manager.repair(rules.repair)
+            if rules.repair is not None and self._manager.repair(rules.repair):
                 self._hand_over_copies()
             step += 1
         if rules.repair is not None:
@@ -147,7 +146,7 @@ class Scheduler:
 
     def _hand_over_copies(self) -> None:
         """The engine performs the copies that growth, or repair, has asked for: each time one parallel set."""
-        if self._rules.repair is not None:
+        if self._rules.repair is not None and self._manager.pending_copies():
             self._manager.copies()
 
     def _set_running(self, running: list[Running]) -> None:

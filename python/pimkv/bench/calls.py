@@ -13,15 +13,27 @@ from pimkv.backend import BlockManager
 from pimkv.errors import BrokenInvariant
 
 CALLS = frozenset(
-    ("admit", "pin_prefix", "grow", "speculate", "release", "compact", "feed", "repair", "copies", "trim")
+    (
+        "admit",
+        "pin_prefix",
+        "grow",
+        "speculate",
+        "release",
+        "compact",
+        "feed",
+        "repair",
+        "pending_copies",
+        "copies",
+        "trim",
+    )
 )
-"""The calls that change something."""
+"""The calls that change something, and the question that a step asks when some policy moves blocks."""
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 
 class CallTrace:
-    """Stands between scheduler and manager and keeps every call that changes something."""
+    """Stands between scheduler and manager and keeps every call that an engine makes."""
 
     def __init__(self, manager: BlockManager) -> None:
         self.calls: list[Call] = []

@@ -44,8 +44,14 @@ class Contender:
     region_impl: str | None = None
     by_calls: bool = False
 
+    @property
+    def has_twin(self) -> bool:
+        """Whether the Python twin does the same work: it keeps the published structures, and plans are no policy's."""
+        return self.region_impl != "indexed" and not self.by_calls
+
 
 PAGED = Contender("paged", "paged")
+VLLM = "vLLM BlockPool"
 CONTENDERS: tuple[Contender, ...] = (
     PAGED,
     Contender("pim-aware, indexed", "pim-aware", "indexed"),
@@ -111,7 +117,7 @@ def cost_table(
         tell(name)
         table["workloads"][name] = _workload(tables, requests, repeats)
     tell("twins")
-    table["twins"] = _twins(twin_requests, max(3, repeats // 5))
+    table["twins"] = _twins(twin_requests, _few(repeats))
     tell("worst case")
     table["worst_case"] = worst_cases(repeats, regions=(396, max(400, int(1_000_000 * scale))))
     tell("mix")
@@ -154,11 +160,26 @@ def _workload(tables: dict[str, Any], requests: int, repeats: int) -> dict[str, 
     paged = rows[PAGED.name]
     for contender in runs:
         rows[contender.name] |= _ratios(rows[contender.name], paged, by_calls=contender.by_calls)
-    return {contender.name: rows[contender.name] for contender in CONTENDERS}
+    ordered = {contender.name: rows[contender.name] for contender in CONTENDERS}
+    return ordered | {VLLM: _vllm(runs[PAGED], _few(repeats))}
+
+
+def _few(repeats: int) -> int:
+    """Repetitions of what Python does: it is slow, and its spread small beside its time."""
+    return max(3, repeats // 5)
+
+
+def _vllm(run: _Run, repeats: int) -> dict[str, Any]:
+    """vLLM's own pool on the operations of `paged`: us per decode step, or why it is left out."""
+    got = replay_vllm(run.log, repeats)
+    if "skipped" in got:
+        return got
+    return got | {"twin_us_per_step": got["total_ns"] / run.steps / 1000}
 
 
 def _row(contender: Contender, run: _Run, base: _Run, calls: list[float], repeats: int) -> dict[str, Any]:
     got = measure(run.log, contender.kind, repeats=repeats, region_impl=contender.region_impl)
+    twin = replay_twin(run.log, _few(repeats)) if contender.has_twin else None
     return {
         "decode_steps": run.steps,
         "operations": got["operations"],
@@ -168,6 +189,7 @@ def _row(contender: Contender, run: _Run, base: _Run, calls: list[float], repeat
         "policy_ns": {name: kind["median_ns"] for name, kind in got["kinds"].items()},
         "calls_us_per_step": statistics.median(calls),
         "calls_us_spread": spread(calls),
+        "twin_us_per_step": None if twin is None else twin["total_ns"] / run.steps / 1000,
         "bookkeeping_kib": got["bookkeeping_bytes"] / 1024,
         "attention_us_per_step_and_layer": run.attention_us,
         "saved_us_per_step_and_layer": base.attention_us - run.attention_us,
@@ -176,15 +198,18 @@ def _row(contender: Contender, run: _Run, base: _Run, calls: list[float], repeat
 
 
 def _ratios(row: dict[str, Any], paged: dict[str, Any], *, by_calls: bool) -> dict[str, Any]:
-    """What the row adds over paged, and benefit / cost; None where nothing is added."""
+    """What the row adds over paged, and benefit / cost, in Rust and in Python; None where nothing is added."""
     key = "calls_us_per_step" if by_calls else "policy_us_per_step"
     added = row[key] - paged[key]
     saved = row["saved_us_per_step_and_layer"] * row["layers"]
+    twin = row["twin_us_per_step"]
+    twin_added = None if twin is None else twin - paged["twin_us_per_step"]
     return {
         "added_from": "calls" if by_calls else "policy",
         "added_us_per_step": added,
         "saved_us_per_step": saved,
         "benefit_cost": saved / added if added > 0 else None,
+        "twin_benefit_cost": saved / twin_added if twin_added is not None and twin_added > 0 else None,
     }
 
 
@@ -193,8 +218,7 @@ def _twins(requests: int, repeats: int) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     drawn = requests_of(load({"workload": {"requests": requests}}))
     for contender in CONTENDERS:
-        if contender.region_impl == "indexed" or contender.by_calls:
-            # The twin keeps the published structures: its partner is `heaps`. Plans are not in a policy.
+        if not contender.has_twin:
             continue
         run = _simulate({}, contender, requests, drawn)
         log = run.log
@@ -210,7 +234,7 @@ def _twins(requests: int, repeats: int) -> dict[str, Any]:
             "times_slower_with_loop": twin["with_loop_ns"] / rust["with_loop_ns"],
         }
         if contender is PAGED:
-            rows["vLLM BlockPool"] = replay_vllm(log, repeats)
+            rows[VLLM] = replay_vllm(log, repeats)
     return rows
 
 

@@ -242,6 +242,10 @@ class BlockManager:
         with undone_on_error(self, self._policy):
             return self._make_private(seq, index)
 
+    def pending_copies(self) -> int:
+        """Number of block copies recorded since the last call of `copies`."""
+        return len(self._copies)
+
     def copies(self) -> Ints:
         """The block copies (src, dst) of copy-on-write since the last call, in order: int64, shape (n, 2)."""
         recorded = np.array(self._copies, dtype=np.int64).reshape(-1, 2)

@@ -73,11 +73,16 @@ def _workload(rows: dict[str, Any]) -> list[str]:
             "added us/step",
             "saved us/step",
             "benefit/cost",
+            "twin us/step",
+            "benefit/cost",
         )
     ]
     for name, row in rows.items():
-        if "refused" in row:
-            cells.append((name, "refused", "", "", "", "", "", ""))
+        if "refused" in row or "skipped" in row:
+            cells.append((name, "refused" if "refused" in row else "skipped", *("",) * 8))
+            continue
+        if "calls_us_per_step" not in row:
+            cells.append((name, *("",) * 7, figure(row["twin_us_per_step"], 3), ""))
             continue
         cells.append(
             (
@@ -89,6 +94,8 @@ def _workload(rows: dict[str, Any]) -> list[str]:
                 figure(row["added_us_per_step"], 4),
                 figure(row["saved_us_per_step"], 1),
                 figure(row["benefit_cost"], 0),
+                figure(row["twin_us_per_step"], 3),
+                figure(row["twin_benefit_cost"], 0),
             )
         )
     return aligned(cells)

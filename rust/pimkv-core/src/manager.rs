@@ -634,6 +634,12 @@ impl BlockManager {
         std::mem::take(&mut self.copies)
     }
 
+    /// How many block copies have been recorded since [`Self::take_copies`] was last called.
+    #[must_use]
+    pub fn pending_copies(&self) -> usize {
+        self.copies.len()
+    }
+
     /// Blocks copied on write so far.
     #[must_use]
     pub fn cow_copies(&self) -> u64 {

@@ -177,6 +177,11 @@ impl BlockManager {
         Ok(self.inner.table(seq_id(seq)?)?.trimmed())
     }
 
+    /// Number of block copies recorded since the last call of `copies`.
+    fn pending_copies(&self) -> usize {
+        self.inner.pending_copies()
+    }
+
     /// Block copies (source, target) recorded since the last call.
     fn copies<'py>(&mut self, py: Python<'py>) -> Result<Bound<'py, PyArray2<i64>>> {
         let copies = self.inner.take_copies();

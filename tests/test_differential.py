@@ -10,20 +10,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from policy_pools import ints, pool_blocks, ready_pool
 
 from pimkv import _pimkv, reference
+from pimkv.allocators import options_of
 from pimkv.errors import DoubleFree, ForeignBlock, PimkvError
 
-KINDS = ["paged", "pim-aware", "contiguous", "random", "pim-gather", "neupims"]
-RESERVING = ("contiguous", "neupims")
+KINDS = _pimkv.Pool.kinds()
 REFUSED = "refused"
 TIMING = {
     "rcd": 19, "rp": 19, "ras": 45, "rc": 63, "rtp": 8, "ccd_ab": 6, "refi": 5070, "rfc": 456, "max_postponed": 8,
 }  # fmt: skip
-
-
-def ints(values: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.array(list(values), dtype=np.int64)
 
 
 def plain(value: Any) -> Any:
@@ -53,7 +50,7 @@ class Pools(RuleBasedStateMachine):
 
     @initialize(kind=st.sampled_from(KINDS), regions=st.integers(1, 8), per_region=st.integers(1, 8))
     def make(self, kind: str, regions: int, per_region: int) -> None:
-        self.kind, self.blocks = kind, regions * per_region
+        self.traits, self.blocks = options_of(kind), pool_blocks(kind, regions * per_region, per_region)
         self.rust, self.twin = (
             m.Pool(kind, self.blocks, blocks_per_region=per_region) for m in (_pimkv, reference)
         )
@@ -62,8 +59,8 @@ class Pools(RuleBasedStateMachine):
     @rule(owner=st.integers(0, 4), n=st.integers(0, 12))
     def take(self, owner: int, n: int) -> None:
         ids = both(self.rust, self.twin, lambda p: p.take(owner, n))
-        if self.kind in ("paged", "pim-aware"):
-            assert len(ids) == min(n, self.blocks - len(self.taken))
+        if not (self.traits.spans or self.traits.draws):
+            assert len(ids) == min(n, self.blocks - self.traits.held_back - len(self.taken))
         if ids != REFUSED:
             assert not set(ids) & set(self.taken)
             self.taken += ids
@@ -71,12 +68,12 @@ class Pools(RuleBasedStateMachine):
     @rule(owner=st.integers(0, 4), n=st.integers(0, 20))
     def reserve(self, owner: int, n: int) -> None:
         outcome = both(self.rust, self.twin, lambda p: p.reserve(owner, n))
-        assert (outcome == REFUSED) >= (self.kind not in RESERVING)
+        assert (outcome == REFUSED) >= (not self.traits.spans)
 
     @rule(indices=st.lists(st.one_of(st.just(0), st.integers(-1, 64)), max_size=12))
     def feed(self, indices: list[int]) -> None:
         outcome = both(self.rust, self.twin, lambda p: p.feed(ints(indices)))
-        assert (outcome == REFUSED) >= (self.kind != "random")
+        assert (outcome == REFUSED) >= (not self.traits.draws)
 
     @precondition(lambda self: self.taken)
     @rule(data=st.data())
@@ -101,9 +98,10 @@ class Pools(RuleBasedStateMachine):
     def agrees(self) -> None:
         if hasattr(self, "rust"):
             free = both(self.rust, self.twin, lambda p: p.free_blocks)
-            assert free <= self.blocks - len(self.taken)
-            if self.kind not in RESERVING:
-                assert free == self.blocks - len(self.taken)
+            usable = self.blocks - self.traits.held_back
+            assert free <= usable - len(self.taken)
+            if not self.traits.spans:
+                assert free == usable - len(self.taken)
             both(self.rust, self.twin, lambda p: p.check())
 
 
@@ -141,7 +139,8 @@ class Managers(RuleBasedStateMachine):
         split: bool,
     ) -> None:
         sizes = {"channels": 2, "bank_groups": 2, "banks_per_group": 2, "rows": 64, "row_bytes": 128}
-        self.per_region, self.blocks = 4, 4 * regions
+        self.per_region = 4
+        self.blocks = pool_blocks(kind, 4 * regions, self.per_region)
         block_bytes = 2 * 4 * 128 // self.per_region
         # A token that does not fill its share of the block exactly is not a layout; take one that does.
         token_bytes = 32
@@ -152,7 +151,7 @@ class Managers(RuleBasedStateMachine):
             self.managers.append(
                 module.BlockManager(
                     kind,
-                    4 * regions,
+                    self.blocks,
                     block_tokens=block_tokens,
                     blocks_per_region=self.per_region,
                     best_fit=best_fit,
@@ -167,7 +166,7 @@ class Managers(RuleBasedStateMachine):
                 # Two tensors; the second one behind the first, its tokens half as long.
                 unit = block_bytes * self.per_region
                 sizes_of = (token_bytes, token_bytes, block_bytes, unit)
-                passes = [[(0, *sizes_of)], [(unit * regions, *sizes_of)]]
+                passes = [[(0, *sizes_of)], [(unit * self.blocks // self.per_region, *sizes_of)]]
             self.scorers.append(
                 module.Scorer(
                     address_map,
@@ -278,7 +277,6 @@ class Managers(RuleBasedStateMachine):
             self.call(lambda m, seq=seq: m.table(seq))
             self.call(lambda m, seq=seq: m.length(seq))
         self.call(lambda m: m.placement(ints(self.live)))
-        self.call(lambda m: m.pending_copies())
         self.call(lambda m: m.copies())
         for block in range(self.blocks):
             self.call(lambda m, block=block: m.refcount(block))
@@ -321,12 +319,10 @@ def test_address_maps_agree(data: st.DataObject) -> None:
 @pytest.mark.parametrize("module", [_pimkv, reference], ids=["rust", "reference"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_refused_give_changes_nothing(module: Any, kind: str) -> None:
-    pool = module.Pool(kind, 16, blocks_per_region=8)
-    if kind in RESERVING:
-        assert pool.reserve(1, 6)
-    if kind == "random":
-        pool.feed(ints([0] * 6))
+    pool = ready_pool(module, kind, 16, 8)
+    assert not options_of(kind).spans or pool.reserve(1, 6)
     ids = pool.take(1, 6)
+    left = pool.free_blocks
     for bad, error in (
         ([ids[0], ids[0]], DoubleFree),
         ([ids[1], 16], ForeignBlock),
@@ -335,9 +331,9 @@ def test_a_refused_give_changes_nothing(module: Any, kind: str) -> None:
     ):
         with pytest.raises(error):
             pool.give(ints(bad))
-        assert pool.free_blocks == 10
+        assert pool.free_blocks == left
         pool.check()
     pool.give(ids)
     with pytest.raises(DoubleFree):
         pool.give(ids[:1])
-    assert pool.free_blocks == 16
+    assert pool.free_blocks == left + 6

@@ -447,9 +447,7 @@ def test_a_config_that_is_not_defined_is_refused(tables: dict[str, Any], field: 
     assert [problem.field for problem in refused.value.problems] == [field]
 
 
-@pytest.mark.parametrize(
-    ("blocks", "words"), [(100, "nearest 96 or 112"), (16 * 16385, "at most 262144")]
-)
+@pytest.mark.parametrize(("blocks", "words"), [(100, "nearest 96 or 112"), (16 * 16385, "at most 262144")])
 def test_a_pool_that_cannot_be_is_refused(blocks: int, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Simulation(config_of({"scheduler": {"pool_blocks": blocks}}, requests=5))
@@ -473,5 +471,7 @@ def test_every_command_takes_it(tmp_path: Path) -> None:
     # Every id of the log is handed out again.
     replayed = cli("bench", "ops", "--log", str(log), "--json")
     assert replayed.exit_code == 0, replayed.stderr
-    exported = cli("export", "--format", "attacc", *few, "--allocator", "neupims", "--out", str(tmp_path / "traces"))
+    exported = cli(
+        "export", "--format", "attacc", *few, "--allocator", "neupims", "--out", str(tmp_path / "traces")
+    )
     assert exported.exit_code == 2 and "allocator.kind" in exported.stderr

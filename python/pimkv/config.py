@@ -169,6 +169,9 @@ class Dram(PresetSection):
     pin_gbps: float = from_preset("bandwidth over the pins, GB/s", ge=0.001, le=1e9)
     timing: str = from_preset("timing preset of its controller", min_length=1)
     pch_per_command: int = from_preset("pseudo-channels that one all-bank command acts on", ge=1, le=2)
+    ranks_per_command: int = from_preset(
+        "ranks that one all-bank command acts on; `channels` and `banks` count one of them", ge=1, le=4
+    )
 
     @property
     def banks(self) -> int:
@@ -247,9 +250,9 @@ class Scheduler(Section):
         Field(description="admit what can reach its final length, or as vLLM v0.2.7 and preempt"),
     ] = "oracle"
     free_order: Annotated[
-        Literal["table", "reversed", "shuffled"],
-        Field(description="order in which a table's blocks are freed"),
-    ] = "table"
+        Literal["table", "reversed", "shuffled"] | None,
+        Field(description="order in which a table's blocks are freed; left out: the allocator's own"),
+    ] = None
     max_batch: Annotated[int, Field(ge=1, le=65536, description="running sequences at most")] = 64
     headroom: Annotated[
         float, Field(gt=0, description="automatic pool, as a multiple of what max_batch mean sequences fill")

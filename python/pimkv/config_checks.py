@@ -119,10 +119,10 @@ def _check_all(config: Config, report: Report) -> None:
 
 def _check_admission(config: Config, report: Report) -> None:
     field = "scheduler.admission"
-    spans = config.allocator.options.spans
-    if report.sure(field, "allocator.kind") and spans and config.scheduler.admission == "vllm":
-        kind = config.allocator.kind
-        message = f"is not defined for the {kind} allocator, which reserves the final length; choose oracle"
+    kind, options = config.allocator.kind, config.allocator.options
+    if report.sure(field, "allocator.kind") and options.spans and config.scheduler.admission == "vllm":
+        length = "max_tokens" if "max_tokens" in type(options).model_fields else "the final length"
+        message = f"is not defined for the {kind} allocator, which reserves {length}; choose oracle"
         report.add(field, "vllm", message)
 
 

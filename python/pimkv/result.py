@@ -120,6 +120,7 @@ def resolved(config: Config) -> dict[str, Any]:
     tables: dict[str, Any] = config.model_dump(mode="json")
     tables["workload"] |= {"requests": config.workload.request_limit, "arrival_rate": config.workload.rate}
     tables["layout"] |= {"passes": passes_of(config), "block_tokens": block_tokens(config)}
+    tables["scheduler"]["free_order"] = config.scheduler.free_order or config.allocator.options.free_order
     heads = config.model.query_heads // config.model.kv_heads
     tables["controller"] |= {
         "timing": config.controller.timing or config.dram.timing,

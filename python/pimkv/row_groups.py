@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pimkv.allocators import NeupimsOptions
-
 if TYPE_CHECKING:
     from pimkv.config import Config
     from pimkv.section import Report
 
 # The fields that decide the pages.
 _SIZES = (
-    *(f"allocator.options.{name}" for name in NeupimsOptions.model_fields),
+    *(f"allocator.options.{name}" for name in ("k_tokens", "v_tokens")),
     *(f"dram.{name}" for name in ("channels", "bank_groups", "banks_per_group", "rows", "row_bytes")),
     *(f"dram.{name}" for name in ("burst_bytes", "pch_per_command")),
     *(f"model.{name}" for name in ("kv_heads", "head_dim", "dtype_bytes")),
@@ -47,9 +45,10 @@ def row_groups_of(config: Config) -> RowGroups | None:
     Of a K page a bank holds ceil(tokens / banks) tokens, of a V page ceil(elements / banks) dimensions of the
     page's tokens each; they lie one behind the other, in whole columns, over as many rows as they take.
     """
-    options, dram, model = config.allocator.options, config.dram, config.model
-    if not isinstance(options, NeupimsOptions):
+    page_tokens, dram, model = config.allocator.options.page_tokens, config.dram, config.model
+    if page_tokens is None:
         return None
+    k_tokens, v_tokens = page_tokens
     pseudo_channels = dram.channels // config.layout.kv_shards
     per_command = min(dram.pch_per_command, pseudo_channels)
     banks = dram.banks * per_command
@@ -59,8 +58,8 @@ def row_groups_of(config: Config) -> RowGroups | None:
         columns = -(-slot_elements * model.dtype_bytes // dram.burst_bytes)
         return tokens, -(-(-(-slots // banks) * columns * dram.burst_bytes) // dram.row_bytes)
 
-    k = page(options.k_tokens, options.k_tokens, elements)
-    v = page(options.v_tokens, elements, options.v_tokens)
+    k = page(k_tokens, k_tokens, elements)
+    v = page(v_tokens, elements, v_tokens)
     group = banks * dram.row_bytes
     per_token = sum(groups * group / tokens for tokens, groups in (k, v))
     return RowGroups(
@@ -76,7 +75,7 @@ def row_groups_of(config: Config) -> RowGroups | None:
 
 def owns_row_groups(config: Config) -> bool:
     """Whether the allocator gives each request row groups of its own."""
-    return isinstance(config.allocator.options, NeupimsOptions)
+    return config.allocator.options.page_tokens is not None
 
 
 def check_row_groups(config: Config, report: Report) -> None:

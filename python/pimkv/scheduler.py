@@ -46,6 +46,7 @@ class Counters:
     admission_failures: int = 0
     preemptions: int = 0
     relocated_blocks: int = 0
+    staged_blocks: int = 0
     blocks_read: int = 0
 
 
@@ -55,7 +56,8 @@ class Rules:
 
     admission: "oracle" (every running sequence can reach its final length) or "vllm" (the prompt fits and
     `watermark` blocks stay free). blocks_for: blocks that so many tokens of a request take. spans: a request
-    reserves all it will ever hold, and `scratch_blocks`.
+    reserves all it will ever hold, and `scratch_blocks`; with span_tokens it reserves so many instead, and one
+    that needs more is dropped. stages: V of a block is copied into it when it is full.
     prefix_blocks: full blocks of the shared prefix, 0 if nothing can be shared. order: gives the order in
     which n blocks of a table are freed, None for table order. compact_blocks: after each step,
     regions of at most so many blocks are emptied; 0 for never. repair: blocks moved between two steps, at
@@ -69,6 +71,8 @@ class Rules:
     admission: str = "oracle"
     watermark: int = 0
     spans: bool = False
+    span_tokens: int | None = None
+    stages: bool = False
     scratch_blocks: int = 0
     prefix_blocks: int = 0
     compact_blocks: int = 0
@@ -157,15 +161,17 @@ class Scheduler:
     # ---- admission ----
 
     def _admit(self, step: int) -> None:
-        before = len(self._running)
-        while len(self._running) < self._rules.max_batch:
+        before, rules = len(self._running), self._rules
+        while len(self._running) < rules.max_batch:
             if self._preempted:
                 request = self._preempted[0]
             elif self._arrivals and self._arrivals[0][0] <= step:
                 request = self._arrivals[0][1]
             else:
                 break
-            if self._place(request):
+            if rules.span_tokens is not None and request.final > rules.span_tokens:
+                self.counters.dropped += 1
+            elif self._place(request):
                 request.start = request.length
                 self._running.append(request)
             elif self._running:
@@ -201,12 +207,12 @@ class Scheduler:
         return True
 
     def _place_span(self, request: Running) -> bool:
-        """Room for the final length; that there is none although enough blocks are free is a failure."""
-        scratch = self._rules.scratch_blocks
-        if self._manager.free_blocks < request.final_blocks + scratch:
+        """Room for all it will hold; that there is none although enough blocks are free is a failure."""
+        scratch, tokens = self._rules.scratch_blocks, self._rules.span_tokens or request.final
+        if self._manager.free_blocks < self._blocks(tokens) + scratch:
             return False
         placed = self._manager.admit(
-            request.id, request.length, reserve_tokens=request.final, scratch_blocks=scratch
+            request.id, request.length, reserve_tokens=tokens, scratch_blocks=scratch
         )
         if placed:
             self._unclaimed += request.final_blocks - self._blocks(request.length)
@@ -250,6 +256,10 @@ class Scheduler:
         before = self._blocks(request.length)
         request.length += tokens
         self._unclaimed -= self._blocks(request.length) - before
+        if self._rules.stages:
+            block_tokens = self._rules.block_tokens
+            filled = request.length // block_tokens - (request.length - tokens) // block_tokens
+            self.counters.staged_blocks += filled
         if request.length == request.final:
             finished.append(request)
 

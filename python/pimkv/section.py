@@ -125,7 +125,9 @@ class Section(BaseModel):
     def choices(cls, name: str) -> tuple[str, ...]:
         """The values a field may take, where they can be listed; else ()."""
         annotation = cls.model_fields[name].annotation
-        return get_args(annotation) if get_origin(annotation) is Literal else ()
+        members = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
+        literals = (member for member in members if get_origin(member) is Literal)
+        return tuple(value for literal in literals for value in get_args(literal))
 
     @classmethod
     def why_not(cls, name: str, value: object) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import cast
@@ -44,33 +45,35 @@ def requests_of(config: Config) -> Requests:
 def pool_blocks(config: Config, requests: Requests) -> int:
     """Blocks of the pool: as asked, else the published formula; never more than the DRAM holds.
 
-    int(headroom * max_batch * blocks of a mean request); `pim-aware` rounds up to whole regions. Row groups
-    are as many in every channel as the bytes of that pool of 16-token blocks fill.
+    int(headroom * max_batch * blocks of a mean request). An allocator with a unit of its own gets the bytes that
+    blocks of 16 tokens would get, rounded down; one that has its pool in regions or groups whole ones, rounded
+    up; row groups are as many in every channel, rounded down.
     """
-    shape = geometry(config)
+    shape, options, groups = geometry(config), config.allocator.options, geometry(config).row_groups
+    multiple = groups.channels if groups else options.pool_multiple(shape.blocks_per_region)
     blocks = config.scheduler.pool_blocks
-    if shape.row_groups:
-        channels = shape.row_groups.channels
-        if blocks:
-            _refuse_remainder(config, blocks, channels, f"as many row groups in each of {channels} channels")
-        else:
-            size = (
-                _automatic(config, requests, DEFAULT_BLOCK_TOKENS) * DEFAULT_BLOCK_TOKENS * shape.token_bytes
+    if blocks:
+        if blocks % multiple:
+            down = blocks - blocks % multiple
+            near = [n for n in (down, down + multiple) if n]
+            what = f"whole {'regions' if options.regions else 'groups'} of {multiple} blocks"
+            what = f"as many row groups in each of {multiple} channels" if groups else what
+            raise ConfigError(
+                f"scheduler.pool_blocks = {blocks}: {config.allocator.kind} needs {what}; nearest "
+                f"{' or '.join(map(str, near))} (--pool-blocks)"
             )
-            blocks = size // (channels * shape.block_bytes) * channels
-            if blocks == 0:
-                raise ConfigError(
-                    f"scheduler.headroom = {config.scheduler.headroom}: leaves no row group of "
-                    f"{shape.block_bytes} bytes to each of {channels} channels; raise --headroom or --max-batch"
-                )
-    elif config.allocator.options.regions:
-        unit = shape.blocks_per_region
-        if blocks:
-            _refuse_remainder(config, blocks, unit, f"whole regions of {unit} blocks")
-        else:
-            blocks = -(-_automatic(config, requests, shape.block_tokens) // unit) * unit
-    elif not blocks:
-        blocks = _automatic(config, requests, shape.block_tokens)
+    else:
+        block_tokens = DEFAULT_BLOCK_TOKENS if options.own_unit else shape.block_tokens
+        mean_tokens = int(np.mean(requests.prompt + requests.output))
+        per_request = -(-(mean_tokens + 1) // block_tokens)
+        blocks = int(config.scheduler.headroom * config.scheduler.max_batch * per_request)
+        blocks = blocks * block_tokens * shape.token_bytes // shape.block_bytes
+        blocks = blocks // multiple * multiple if groups else -(-blocks // multiple) * multiple
+        if blocks == 0:
+            raise ConfigError(
+                f"scheduler.headroom = {config.scheduler.headroom}: leaves a pool of no block at all; "
+                "raise --headroom or --max-batch"
+            )
     if blocks > shape.capacity_blocks:
         gib = 2**30
         raise ConfigError(
@@ -79,30 +82,6 @@ def pool_blocks(config: Config, requests: Requests) -> int:
             f"{shape.capacity_blocks} blocks (--pool-blocks, --headroom, --max-batch)"
         )
     return blocks
-
-
-def _automatic(config: Config, requests: Requests, block_tokens: int) -> int:
-    """The published formula for blocks of so many tokens."""
-    mean_tokens = int(np.mean(requests.prompt + requests.output))
-    per_request = -(-(mean_tokens + 1) // block_tokens)
-    blocks = int(config.scheduler.headroom * config.scheduler.max_batch * per_request)
-    if blocks == 0:
-        raise ConfigError(
-            f"scheduler.headroom = {config.scheduler.headroom}: leaves a pool of no block at all; "
-            "raise --headroom or --max-batch"
-        )
-    return blocks
-
-
-def _refuse_remainder(config: Config, blocks: int, unit: int, words: str) -> None:
-    """Refuses a pool that is not whole units."""
-    if blocks % unit:
-        down = blocks - blocks % unit
-        near = " or ".join(str(n) for n in (down, down + unit) if n)
-        raise ConfigError(
-            f"scheduler.pool_blocks = {blocks}: {config.allocator.kind} needs {words}; nearest {near} "
-            "(--pool-blocks)"
-        )
 
 
 class Simulation:
@@ -193,13 +172,15 @@ class Simulation:
         config = self.config
         if not config.model.window_layers:
             return None
+        options = config.allocator.options
+        kind = "paged" if options.spans or options.draws else None
         blocks = sliding.pool_blocks(
             config.model.window + config.speculation.depth,
             shape.block_tokens,
             config.scheduler.max_batch,
-            shape.blocks_per_region,
+            math.lcm(shape.blocks_per_region, options.pool_multiple(shape.blocks_per_region)),
+            held_back=options.held_back,
         )
-        kind = "paged" if config.allocator.options.spans or config.allocator.options.draws else None
         manager = self._backend.block_manager(
             kind or config.allocator.policy,
             blocks,
@@ -222,6 +203,8 @@ class Simulation:
             admission=config.scheduler.admission,
             watermark=int(0.01 * self.pool_blocks),
             spans=options.spans,
+            span_tokens=getattr(options, "max_tokens", None),
+            stages=options.stages and not config.model.v_dim,
             scratch_blocks=scratch,
             repair=getattr(options, "repair", None),
             reserve=getattr(options, "reserve", 0),
@@ -251,7 +234,7 @@ def _rounds(config: Config, manager: BlockManager, shape: Geometry) -> speculati
 
 def _free_order(config: Config) -> Callable[[int], Ints] | None:
     """The order in which n blocks of a table are freed; `shuffled` draws permutations with seed + 3."""
-    match config.scheduler.free_order:
+    match config.scheduler.free_order or config.allocator.options.free_order:
         case "reversed":
             return lambda n: np.arange(n - 1, -1, -1, dtype=np.int64)
         case "shuffled":

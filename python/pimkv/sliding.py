@@ -12,12 +12,12 @@ from pimkv.backend import BlockManager, Ints, Scorer
 from pimkv.errors import BrokenInvariant
 
 
-def pool_blocks(window: int, block_tokens: int, max_batch: int, per_unit: int) -> int:
+def pool_blocks(window: int, block_tokens: int, max_batch: int, per_unit: int, *, held_back: int = 0) -> int:
     """Blocks that hold a window, a block that is being left and one that is begun, for each sequence; whole units.
 
-    `window` includes the tokens that one step may append beyond the first.
+    `window` includes the tokens that one step may append beyond the first; `held_back` blocks are never handed out.
     """
-    blocks = max_batch * (-(-window // block_tokens) + 2)
+    blocks = max_batch * (-(-window // block_tokens) + 2) + held_back
     return -(-blocks // per_unit) * per_unit
 
 

@@ -32,6 +32,8 @@ def summarise(
     samples, manager, scorer = watcher.samples, watcher.manager, watcher.scorer
     device = device_of(config, shape)
     copied = shape.token_bytes * rounds.copied_tokens if rounds else 0
+    # V is half of a block in every layout that keeps it apart from K.
+    staged = counters.staged_blocks * shape.block_bytes // 2
     exact = exact_of(config, shape, scorer)
     summary = {
         "decode_steps": counters.decode_steps,
@@ -47,6 +49,8 @@ def summarise(
         "preemptions": counters.preemptions,
         "cow_copies": manager.cow_copies,
         "relocated_blocks": counters.relocated_blocks,
+        "staged_blocks": counters.staged_blocks,
+        "staged_bytes": staged,
         "gather": dict(zip(GATHER, manager.relocations, strict=True)),
         "blocks_read": counters.blocks_read,
         "spec_stalls": rounds.stalls if rounds else 0,
@@ -67,7 +71,7 @@ def summarise(
         "model": _model(config, shape, pool_blocks, exact),
     }
     if config.traffic.writes:
-        moved = copied + counters.relocated_blocks * shape.block_bytes
+        moved = copied + staged + counters.relocated_blocks * shape.block_bytes
         read_ns = exact["controller_cycles"] * timing_of(config).tCK_ps / 1000
         summary["traffic"] = metrics.traffic(
             *scorer.write_totals(), moved, read_ns, device, config.dram.pin_gbps

@@ -21,7 +21,7 @@ def command() -> None:
     "policies",
     multiple=True,
     metavar="NAME[,NAME…]",
-    help="Policies to replay it against.  [default: the recorded one]",
+    help="Policies (or allocators, for theirs) to replay it against.  [default: the recorded one]",
 )
 @click.option(
     "--region-impl", metavar="NAME", help="pim-aware: indexed or heaps.  [default: indexed]", default=None
@@ -45,6 +45,7 @@ def ops(
 
     The recorded policy must hand out the recorded ids; of another policy it is told how many agree.
     """
+    from pimkv.allocators import policy_of
     from pimkv.bench.host import host
     from pimkv.bench.ops import SCHEMA_VERSION, measure
     from pimkv.oplog import load_oplog
@@ -53,7 +54,7 @@ def ops(
 
     _at_least_one("repeat", repeat)
     recorded = load_oplog(log)
-    names = [name.strip() for part in policies or (recorded.kind,) for name in part.split(",")]
+    names = [policy_of(name.strip()) for part in policies or (recorded.kind,) for name in part.split(",")]
     figures = [
         measure(
             recorded,

@@ -108,7 +108,7 @@ FLAGS: tuple[tuple[str, str, click.ParamType[Any], str], ...] = (
     ("--max-batch", "scheduler.max_batch", INT, "Most sequences running at once."),
     ("--headroom", "scheduler.headroom", NUMBER, "Pool size over max_batch mean requests."),
     ("--pool-blocks", "scheduler.pool_blocks", INT, "Pool size in blocks; 0 sizes it by --headroom."),
-    ("--free-order", "scheduler.free_order", TEXT, "Order in which a table's blocks are freed."),
+    ("--free-order", "scheduler.free_order", TEXT, "Order in which a table's blocks are freed.  [default: the allocator's own]"),
     ("--admission", "scheduler.admission", TEXT, "When a request may start."),
     ("--spec-width", "speculation.width", INT, "Branches of a speculation round."),
     ("--spec-depth", "speculation.depth", INT, "Tokens that a branch drafts."),

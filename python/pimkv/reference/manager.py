@@ -90,6 +90,7 @@ class BlockManager:
             raise InvalidArgument(
                 f"block_tokens = {block_tokens}: must be those of a K page, {self.pages[0][0]}"
             )
+        self._blocks_per_region = blocks_per_region
         self._sequences: dict[int, _Sequence] = {}
         self._prefixes: dict[int, list[int]] = {}
         self._prefixes_written: set[int] = set()  # those that a sequence has been admitted with
@@ -540,7 +541,7 @@ class BlockManager:
         rows = []
         for seq in seqs_list:
             blocks = self._sequences[seq].blocks
-            regions = [block // self._policy.blocks_per_region for block in blocks]
+            regions = [block // self._blocks_per_region for block in blocks]
             adjacent = sum(b == a + 1 for a, b in pairwise(blocks))
             same_region = sum(a == b for a, b in pairwise(regions))
             rows.append((len(blocks), adjacent, same_region, len(set(regions))))

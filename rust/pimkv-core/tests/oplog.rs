@@ -8,6 +8,14 @@ use pimkv_core::{BlockId, Error, Owner, SeqId};
 
 const REGION: u32 = 8;
 
+/// Every policy whose blocks are neither reserved nor drawn.
+fn kinds() -> impl Iterator<Item = &'static str> {
+    alloc::kinds().filter(|kind| {
+        let policy = alloc::policy(kind, pool(512, false)).expect("a pool");
+        !policy.reserves() && !policy.draws()
+    })
+}
+
 struct Draws(u64);
 
 impl Draws {
@@ -66,7 +74,7 @@ fn offset_of(result: Result<impl Sized, Error>) -> u64 {
 
 #[test]
 fn a_log_comes_back_as_it_was() {
-    for kind in ["paged", "pim-aware", "pim-gather"] {
+    for kind in kinds() {
         let log = recorded(kind, 400);
         let bytes = log.to_bytes().expect("small numbers");
         assert_eq!(OpLog::from_bytes(&bytes).expect("as written"), log);
@@ -114,7 +122,7 @@ fn a_log_that_ends_too_soon_or_too_late_is_refused_where_it_ends() {
 
 #[test]
 fn the_recorded_policy_hands_out_the_recorded_ids() {
-    for kind in ["paged", "pim-aware", "pim-gather"] {
+    for kind in kinds() {
         let log = recorded(kind, 600);
         for heaps in [false, true] {
             let replay = Replay::new(&log, alloc::policy(kind, pool(512, heaps)).expect("a pool"), true, 0);

@@ -213,8 +213,9 @@ proptest! {
         (blocks, size) in pools(),
         rounds in vec((0..OWNERS, 1..64_u32), 1..200),
     ) {
-        for kind in ["paged", "pim-aware"] {
-            let mut policy = alloc::policy(kind, alloc::Pool::new(blocks, size))?;
+        for kind in alloc::kinds() {
+            // One that reserves or draws hands out nothing here; a pool that cannot be is tested elsewhere.
+            let Ok(mut policy) = alloc::policy(kind, alloc::Pool::new(blocks, size)) else { continue };
             let allowed = policy.bookkeeping_bytes() + 64 * OWNERS as usize;
             for &(owner, n) in &rounds {
                 let taken: Vec<_> = (0..n).map_while(|_| policy.take(Owner(owner))).collect();
@@ -265,7 +266,13 @@ fn a_pool_that_cannot_be_is_refused() {
         ("paged", 8, 0, "blocks_per_region = 0"),
         ("pim-aware", 9, 4, "blocks = 9"),
         ("pim-aware", 4, 8, "blocks = 4"),
-        ("lifo", 8, 4, "kind = \"lifo\": allowed paged, contiguous, random, pim-aware"),
+        ("patton", 24, 8, "blocks = 24"),
+        (
+            "lifo",
+            8,
+            4,
+            &format!("kind = \"lifo\": allowed {}", alloc::kinds().collect::<Vec<_>>().join(", ")),
+        ),
     ] {
         let message = refusal(kind, blocks, size).expect("refused");
         assert!(message.starts_with(names), "{message}");

@@ -4,6 +4,7 @@
 //! Shared invariants, checked by every `check`: each id is either free or taken, `free_blocks`
 //! counts the free ones, and a refused call changes nothing.
 
+mod min_sets;
 mod region_heaps;
 mod region_index;
 
@@ -136,11 +137,15 @@ macro_rules! policies {
 
 policies! {
     paged: "paged",
+    paged_fifo: "paged-fifo",
+    lowest_id: "lowest-id",
+    sglang_sorted: "sglang-sorted",
     contiguous: "contiguous",
     random: "random",
     pim_aware: "pim-aware",
     pim_gather: "pim-gather",
     neupims: "neupims",
+    patton: "patton",
 }
 
 /// The names of all policies.

@@ -4,12 +4,10 @@
 //! successor queries on small trees of bitmaps. `pim-gather` plans on the same index and takes where it
 //! wants (`take_at`).
 
-mod min_sets;
-
 use rustc_hash::FxHashMap;
 
-use self::min_sets::MinSets;
 use super::Policy;
+use super::min_sets::MinSets;
 use crate::error::{Error, Result, ensure};
 use crate::{BlockId, Owner, RegionId};
 

@@ -28,6 +28,7 @@ from pimkv.derived import (
     unit_of,
 )
 from pimkv.errors import ConfigError
+from pimkv.row_groups import check_row_groups
 from pimkv.wording import choose_from, did_you_mean, nearest, show
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def _check_all(config: Config, report: Report) -> None:
     _check_stacks(config, report)
     _check_passes(config, report)
     _check_latent(config, report)
+    check_row_groups(config, report)
     _check_token(config, report)
     _check_block(config, report)
     _check_window(config, report)

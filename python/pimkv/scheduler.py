@@ -62,9 +62,9 @@ class Rules:
     """How requests are admitted and let go.
 
     admission: "oracle" (every running sequence can reach its final length) or "vllm" (the prompt fits and
-    `watermark` blocks stay free). spans: a request reserves all it will ever hold, and `scratch_blocks`;
-    with span_tokens it reserves so many instead, and one that needs more is dropped. stages: V of a block is
-    copied into it when it is full.
+    `watermark` blocks stay free). blocks_for: blocks that so many tokens of a request take. spans: a request
+    reserves all it will ever hold, and `scratch_blocks`; with span_tokens it reserves so many instead, and one
+    that needs more is dropped. stages: V of a block is copied into it when it is full.
     prefix_blocks: full blocks of the shared prefix, 0 if nothing can be shared. order: gives the order in
     which n blocks of a table are freed, None for table order. compact_blocks: after each step,
     regions of at most so many blocks are emptied; 0 for never. repair: blocks moved between two steps, at
@@ -73,6 +73,7 @@ class Rules:
     """
 
     block_tokens: int
+    blocks_for: Callable[[int], int]
     max_batch: int
     admission: str = "oracle"
     watermark: int = 0
@@ -128,7 +129,7 @@ class Scheduler:
         return int(requests.arrival[index]), Running(index, prompt, final, self._blocks(final), prefix)
 
     def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self._rules.block_tokens)
+        return self._rules.blocks_for(tokens)
 
     def run(self, watcher: Watcher) -> Counters:
         """Steps until every request is done."""
@@ -237,7 +238,7 @@ class Scheduler:
         return True
 
     def _place_span(self, request: Running) -> bool:
-        """A span for all it will hold; one that does not fit although enough blocks are free is a failure."""
+        """Room for all it will hold; that there is none although enough blocks are free is a failure."""
         scratch, tokens = self._rules.scratch_blocks, self._rules.span_tokens or request.final
         if self._manager.free_blocks < self._blocks(tokens) + scratch:
             return False
@@ -283,12 +284,13 @@ class Scheduler:
         return turn + played, played < len(players)
 
     def _lengthen(self, request: Running, tokens: int, finished: list[Running]) -> None:
-        before, block_tokens = request.length - 1, self._rules.block_tokens
+        before = self._blocks(request.length)
         request.length += tokens
         self._tokens += tokens
         self.counters.generated_tokens += tokens
-        self._unclaimed -= (before + tokens) // block_tokens - before // block_tokens
+        self._unclaimed -= self._blocks(request.length) - before
         if self._rules.stages:
+            block_tokens = self._rules.block_tokens
             filled = request.length // block_tokens - (request.length - tokens) // block_tokens
             self.counters.staged_blocks += filled
         if request.length == request.final:

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::controller::{Controller, DrainState, Drained, Feed};
+use crate::error::{Error, Result};
 use crate::grouper::{Stream, Visit};
 
 /// How visits become queue commands.
@@ -18,6 +19,19 @@ pub struct Timed {
     pub per_command: u32,
     /// Times each command is issued, once per group of queries that it serves.
     pub repeat: u32,
+}
+
+impl Timed {
+    /// Refuses numbers that no device has.
+    pub(crate) fn validate(&self) -> Result<()> {
+        if !matches!(self.per_command, 1 | 2) {
+            return Err(Error::invalid("per_command", self.per_command, "1 or 2 pseudo-channels"));
+        }
+        if !(1..=1 << 16).contains(&self.repeat) {
+            return Err(Error::invalid("repeat", self.repeat, "allowed 1 to 65536"));
+        }
+        Ok(())
+    }
 }
 
 /// A queue with the state of its controller.

@@ -7,6 +7,7 @@ mod errors;
 mod manager;
 mod oplog;
 mod pool;
+mod row_groups;
 mod scorer;
 
 use numpy::{PyArray1, PyReadonlyArray1};
@@ -62,6 +63,8 @@ mod _pimkv {
     use super::oplog::OpLog;
     #[pymodule_export]
     use super::pool::Pool;
+    #[pymodule_export]
+    use super::row_groups::RowGroupScorer;
     #[pymodule_export]
     use super::scorer::{AddressMap, Scorer};
 

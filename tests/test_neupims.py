@@ -1,0 +1,477 @@
+"""`neupims`: pages of whole row groups of one channel, what they leave empty, and what reading them takes."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pimkv import Controller, _pimkv, reference
+from pimkv.cli import main
+from pimkv.config import Config, geometry, load
+from pimkv.errors import ConfigError, InvalidArgument, PimkvError
+from pimkv.row_groups import row_groups_of
+from pimkv.simulation import Simulation, pool_blocks, requests_of
+
+REFUSED = "refused"
+MODULES = pytest.mark.parametrize("module", [_pimkv, reference], ids=["rust", "reference"])
+TIMING = {
+    "rcd": 19, "rp": 19, "ras": 45, "rc": 63, "rtp": 8, "ccd_ab": 6, "refi": 5070, "rfc": 456, "max_postponed": 8,
+}  # fmt: skip
+# Llama-3-8B in fp16 on channels of 32 banks, as NeuPIMs has them.
+LLAMA = {
+    "channels": 4, "rows": 400, "banks": 32, "row_bytes": 1024, "burst_bytes": 32, "elements": 1024,
+    "dtype_bytes": 2, "k_tokens": 32, "v_tokens": 512, "hit_ps": 4300, "miss_ps": 45000,
+}  # fmt: skip
+
+
+def ints(*values: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.array(values, dtype=np.int64)
+
+
+def plain(value: Any) -> Any:
+    """A result with its arrays as lists, so that two can be compared."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return tuple(map(plain, value)) if isinstance(value, tuple) else value
+
+
+def config_of(tables: dict[str, Any] | None = None, **workload: Any) -> Config:
+    return load({"allocator": {"kind": "neupims"}, "workload": workload} | (tables or {}))
+
+
+def parts(module: Any, shape: dict[str, Any], **controlled: Any) -> tuple[Any, Any]:
+    """A manager and a scorer of the same pages; the controller does not refresh unless asked."""
+    scored = {
+        name: controlled.pop(name) for name in ("per_command", "repeat", "count_writes") & controlled.keys()
+    }
+    options = {"refresh": False, "queue": 33, "per_pch": False} | controlled
+    scorer = module.RowGroupScorer(controller=module.Controller(**TIMING, **options), **shape, **scored)
+    manager = module.BlockManager(
+        "neupims",
+        shape["channels"] * shape["rows"],
+        block_tokens=shape["k_tokens"],
+        blocks_per_region=shape["rows"],
+        pages=tuple(scorer.pages),
+    )
+    return manager, scorer
+
+
+# ---- what pages leave empty ----
+
+
+def rounded(tokens: int, unit: int) -> int:
+    return -(-tokens // unit) * unit
+
+
+def empty_share(config: Config, lengths: list[int]) -> Fraction:
+    """Bytes that blocks of these requests hold beyond the tokens', as a share of those."""
+    shape = geometry(config)
+    reserved = sum(shape.blocks_for(length) * shape.block_bytes for length in lengths)
+    return Fraction(reserved, sum(lengths) * shape.token_bytes) - 1
+
+
+@given(lengths=st.lists(st.integers(1, 5000), min_size=1, max_size=20))
+@pytest.mark.parametrize("dram", ["hbm2-neupims", "hbm3-pim", "gddr6-aim"])
+def test_pages_leave_empty_what_the_source_says(dram: str, lengths: list[int]) -> None:
+    used = 2 * sum(lengths)
+    reserved = sum(rounded(length, 32) + rounded(length, 512) for length in lengths)
+    config = config_of({"dram": {"preset": dram}})
+    assert empty_share(config, lengths) == Fraction(reserved - used, used)
+    # The manager hands out as many row groups.
+    groups = row_groups_of(config)
+    assert groups is not None
+    for module in (_pimkv, reference):
+        manager = module.BlockManager(
+            "neupims", 20_000, block_tokens=32, blocks_per_region=20_000, pages=groups.pages
+        )
+        for seq, length in enumerate(lengths):
+            assert manager.admit(seq, length, reserve_tokens=length)
+        tables = sum(len(manager.table(seq)) for seq in range(len(lengths)))
+        assert tables * groups.bytes == reserved * 2 * 1024
+
+
+def test_what_blocks_leave_empty_on_sharegpt(shared: Path) -> None:
+    """Lengths of all 58,787 first turns of ShareGPT V3: prompts, answers, and both together."""
+    path = shared / "traces" / "sharegpt_v3_firstturn.csv.gz"
+    if not path.is_file():
+        pytest.skip("no ShareGPT lengths beside this checkout")
+    with gzip.open(path, "rt") as file:
+        rows = [(int(row["ContextTokens"]), int(row["GeneratedTokens"])) for row in csv.DictReader(file)]
+    assert len(rows) == 58_787
+    measured = {}
+    for name, lengths in (
+        ("prompts", [prompt for prompt, _ in rows]),
+        ("answers", [answer for _, answer in rows]),
+        ("both", [prompt + answer for prompt, answer in rows]),
+    ):
+        paged = (load({"layout": {"block_tokens": size}}) for size in (16, 128, 256))
+        measured[name] = [round(float(empty_share(config, lengths)), 4) for config in (*paged, config_of())]
+    # Blocks of 16, 128 and 256 tokens; pages of 32 and 512.
+    assert measured == {
+        "prompts": [0.0251, 0.2935, 0.6508, 0.7298],
+        "answers": [0.0233, 0.2086, 0.4378, 0.473],
+        "both": [0.0121, 0.104, 0.2162, 0.2307],
+    }
+
+
+@pytest.mark.parametrize(
+    ("tables", "channels", "banks", "pages", "waste"),
+    [
+        # A command of hbm3-pim acts on two pseudo-channels of 16 banks: together they are one channel.
+        ({}, 16, 32, ((32, 2), (512, 32)), 0),
+        ({"dram": {"preset": "hbm2-neupims"}}, 32, 32, ((32, 2), (512, 32)), 0),
+        ({"dram": {"preset": "gddr6-aim"}}, 32, 16, ((32, 2), (512, 32)), 0),
+        ({"dram": {"preset": "hbm2-pim"}}, 16, 16, ((32, 4), (512, 64)), 0),
+        ({"layout": {"kv_shards": 2}}, 8, 32, ((32, 1), (512, 16)), 0),
+        ({"layout": {"stacks": 4}}, 16, 32, ((32, 1), (512, 8)), Fraction(1, 3)),
+        ({"dram": {"channels": 1}}, 1, 16, ((32, 4), (512, 64)), 0),
+        ({"model": {"preset": "mqa-1kv"}}, 16, 32, ((32, 1), (512, 4)), Fraction(3, 5)),
+    ],
+)  # fmt: skip
+def test_pages_of_other_devices(
+    tables: dict[str, Any], channels: int, banks: int, pages: Any, waste: float
+) -> None:
+    config = config_of(tables)
+    groups = row_groups_of(config)
+    assert groups is not None
+    assert (groups.channels, groups.banks, groups.pages) == (channels, banks, pages)
+    assert groups.waste == pytest.approx(float(waste), abs=1e-12)
+    shape = geometry(config)
+    assert (shape.block_tokens, shape.block_bytes) == (32, banks * config.dram.row_bytes)
+    assert shape.capacity_blocks * shape.block_bytes * config.layout.kv_shards == config.dram.capacity_bytes
+
+
+# ---- what reading takes ----
+
+
+@MODULES
+def test_a_request_worked_out_by_hand(module: Any) -> None:
+    manager, scorer = parts(module, LLAMA, count_writes=True)
+    assert manager.admit(7, 40, reserve_tokens=600)
+    commands, hits, bursts, cycles, visits = (int(n[0]) for n in scorer.observe(manager, ints(7)))
+    # K: two pages of two rows, the second one all columns for 8 tokens. V: 32 rows, ceil(40 / 16) columns each.
+    assert (commands, hits, bursts) == (4 * 32 + 32 * 3, 4 * 31 + 32 * 2, 2 * 40 * 64)
+    assert visits == 4 + 32
+    # From one activation to the next nRCD + nCCDAB (n - 1) + nRTP + nRP, but at least nRAS + nRP.
+    k = 1 + 3 * (19 + 6 * 31 + 8 + 19) + 19 + 6 * 31
+    v = 1 + 31 * max(64, 19 + 6 * 2 + 8 + 19) + 19 + 6 * 2
+    assert cycles == k + v
+    assert [n[3] for n in scorer.pass_totals()] == [k, v]
+    assert scorer.formula_ps == 188 * 4300 + 36 * 45000
+    # K to 40 banks' rows, two each; V to three columns of 1,024 dimensions.
+    assert scorer.write_totals() == (40, 40 * 64 + 1024 * 3, 40 * 2 + 1024)
+    # One token more: a burst of each dimension, in a row of its own.
+    assert manager.grow(ints(7), ints(1)) == 1
+    scorer.settle(manager, ints(7))
+    assert scorer.write_totals() == (41, 41 * 64 + 1024 * 4, 41 * 2 + 1024 * 2)
+
+
+@MODULES
+@pytest.mark.parametrize("length", [1, 31, 512, 700, 1025])
+@pytest.mark.parametrize(("repeat", "feed"), [(1, "paired"), (3, "paired"), (2, "per-pch")])
+def test_cycles_are_those_of_the_controller(module: Any, length: int, repeat: int, feed: str) -> None:
+    """A trace of the same commands, run on the controller that the simulators were compared with."""
+    manager, scorer = parts(module, LLAMA, per_command=2, repeat=repeat, per_pch=feed == "per-pch")
+    assert manager.admit(0, length, reserve_tokens=length)
+    (cycles,) = scorer.observe(manager, ints(0))[3]
+    controller = Controller("attacc-hbm3-5.2", refresh=False, feed=feed)
+    pages, rest = divmod(length, 512)
+    columns = [32] * 32 * pages + [-(-rest // 16)] * 32 * (rest > 0)
+    k = np.repeat(np.arange(2 * rounded(length, 32) // 32), 32 * repeat)
+    v = np.repeat(np.arange(len(columns)), np.multiply(columns, repeat))
+    assert cycles == controller.run(k).cycles + controller.run(v).cycles
+
+
+@MODULES
+def test_a_step_takes_as_long_as_its_busiest_channel(module: Any) -> None:
+    manager, scorer = parts(module, LLAMA, refresh=True)
+    for seq, tokens in enumerate((500, 100, 100, 100, 400)):
+        assert manager.admit(seq, tokens, reserve_tokens=tokens)
+    # The fifth joins one of the three that have promised least.
+    assert [int(manager.table(seq)[0]) // 400 for seq in range(5)] == [0, 1, 2, 3, 1]
+    own = scorer.observe(manager, ints(0, 1, 2, 3, 4))[3].tolist()
+    busiest = own[1] + own[4]
+    assert busiest > own[0]
+    cycles, refresh, _ = scorer.timed_totals()
+    assert cycles == busiest
+    assert refresh == (cycles - 438) // (5070 - 438) * 438  # nRFC + 1 - nRP at every nREFI
+    assert scorer.limit_totals()[2] == -(-sum(own) // 4)
+    # Without the others in its way the longest decides.
+    scorer.observe(manager, ints(0, 1, 2, 3))
+    assert scorer.timed_totals()[0] == busiest + own[0]
+
+
+class Requests(RuleBasedStateMachine):
+    """Managers with pages and their scorers on both sides: the same ids, counts and refusals at every step."""
+
+    @initialize(
+        channels=st.integers(1, 4),
+        rows=st.integers(8, 60),
+        banks=st.sampled_from([1, 2, 4, 16]),
+        columns=st.sampled_from([1, 2, 3, 8]),
+        elements=st.sampled_from([16, 32, 48]),
+        dtype_bytes=st.sampled_from([2, 4]),
+        k_tokens=st.integers(1, 20),
+        v_tokens=st.integers(1, 40),
+        scored=st.fixed_dictionaries(
+            {"per_command": st.integers(1, 2), "repeat": st.integers(1, 3), "count_writes": st.just(True)}
+        ),
+        controlled=st.fixed_dictionaries(
+            {"queue": st.integers(1, 40), "per_pch": st.booleans(), "refresh": st.booleans()}
+        ),
+    )
+    def make(self, columns: int, scored: dict[str, Any], controlled: dict[str, Any], **shape: int) -> None:
+        shape |= {"burst_bytes": 32, "row_bytes": 32 * columns, "hit_ps": 1000, "miss_ps": 44500}
+        self.rows = shape["rows"]
+        both = [parts(module, shape, **scored, **controlled) for module in (_pimkv, reference)]
+        self.managers, self.scorers = zip(*both, strict=True)
+        assert plain(tuple(self.scorers[0].pages)) == tuple(self.scorers[1].pages)
+
+    def call(self, function: Callable[[Any], Any]) -> Any:
+        results = []
+        for manager in self.managers:
+            try:
+                results.append(plain(function(manager)))
+            except PimkvError:
+                results.append(REFUSED)
+        assert results[0] == results[1]
+        return results[0]
+
+    @property
+    def live(self) -> list[int]:
+        return self.managers[0].sequences().tolist()
+
+    @rule(
+        seq=st.integers(0, 6), tokens=st.integers(0, 60), more=st.integers(-2, 60), scratch=st.integers(0, 3)
+    )
+    def admit(self, seq: int, tokens: int, more: int, scratch: int) -> None:
+        ask = {"reserve_tokens": max(0, tokens + more), "scratch_blocks": scratch}
+        self.call(lambda m: m.admit(seq, tokens, **ask))
+
+    @rule(data=st.data(), n=st.integers(1, 9))
+    def grow(self, data: st.DataObject, n: int) -> None:
+        seqs = data.draw(st.permutations(self.live))
+        self.call(lambda m: m.grow(ints(*seqs), ints(*[n] * len(seqs))))
+
+    @rule(seq=st.integers(0, 6), position=st.integers(0, 60))
+    def write(self, seq: int, position: int) -> None:
+        assert self.call(lambda m: m.write(seq, position)) in (True, REFUSED)
+
+    @rule(seq=st.integers(0, 6))
+    def share(self, seq: int) -> None:
+        assert self.call(lambda m: m.fork(seq, 9)) == REFUSED
+        assert self.call(lambda m: m.pin_prefix(seq, 1)) == REFUSED
+        assert self.call(lambda m: m.trim(ints(seq), 1)) == REFUSED
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        seqs = data.draw(st.lists(st.sampled_from(self.live), unique=True, min_size=1))
+        for scorer, manager in zip(self.scorers, self.managers, strict=True):
+            scorer.settle(manager, ints(*seqs))
+            scorer.forget(ints(*seqs))
+        self.call(lambda m: m.release(ints(*seqs)))
+
+    @rule(data=st.data())
+    def observe(self, data: st.DataObject) -> None:
+        seqs = ints(*data.draw(st.permutations(self.live)))
+        scores = [plain(s.observe(m, seqs)) for s, m in zip(self.scorers, self.managers, strict=True)]
+        assert scores[0] == scores[1]
+        for name in ("totals", "timed_totals", "limit_totals", "pass_totals", "write_totals"):
+            assert getattr(self.scorers[0], name)() == getattr(self.scorers[1], name)(), name
+        assert self.scorers[0].formula_ps == self.scorers[1].formula_ps
+
+    @invariant()
+    def agrees(self) -> None:
+        if not hasattr(self, "managers"):
+            return
+        for name in ("free_blocks", "live_blocks", "blocks_allocated"):
+            self.call(lambda m, name=name: getattr(m, name))
+        for seq in self.live:
+            table = self.call(lambda m, seq=seq: m.table(seq))
+            assert len({block // self.rows for block in table}) == 1
+            self.call(lambda m, seq=seq: m.length(seq))
+        self.call(lambda m: m.check())
+
+
+TestRequests = Requests.TestCase
+
+
+@MODULES
+def test_what_cannot_be_is_refused_in_words(module: Any) -> None:
+    def manager(kind: str = "neupims", block_tokens: int = 32, pages: Any = ((32, 2), (512, 32))) -> Any:
+        return module.BlockManager(kind, 1600, block_tokens=block_tokens, blocks_per_region=400, pages=pages)
+
+    for make, words in (
+        (lambda: manager(kind="paged"), "kind"),
+        (lambda: manager(block_tokens=16), "block_tokens"),
+        (lambda: manager(pages=((32, 0), (512, 32))), "pages"),
+        (lambda: parts(module, LLAMA | {"elements": 1030}), "elements"),
+        (lambda: parts(module, LLAMA | {"row_bytes": 1000}), "row_bytes"),
+        (lambda: parts(module, LLAMA | {"channels": 0}), "channels"),
+        (lambda: parts(module, LLAMA, per_command=3), "per_command"),
+        (lambda: parts(module, LLAMA, repeat=0), "repeat"),
+        (lambda: module.BlockManager("neupims", 1601, block_tokens=32, blocks_per_region=400), "blocks"),
+    ):
+        with pytest.raises(InvalidArgument, match=words):
+            make()
+    # A manager of other pages or another pool.
+    _, scorer = parts(module, LLAMA)
+    for other in (manager(pages=((32, 2), (256, 16))), parts(module, LLAMA | {"rows": 399})[0]):
+        assert other.admit(0, 1, reserve_tokens=1)
+        with pytest.raises(InvalidArgument):
+            scorer.observe(other, ints(0))
+    assert scorer.totals() == (0, 0, 0)
+
+
+# ---- runs ----
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {},
+        {"dram": {"preset": "hbm2-neupims"}},
+        {
+            "traffic": {"writes": True},
+            "layout": {"kv_layout": "split", "kv_shards": 2},
+            "controller": {"queries_per_command": 1},
+            "workload": {"kind": "prefix", "requests": 12},
+        },
+    ],
+)
+def test_both_backends_give_the_same_result(tables: dict[str, Any]) -> None:
+    config = config_of({"workload": {"requests": 25}} | tables)
+    rust, twin = (
+        Simulation(config, backend=backend, check_every_step=True).run() for backend in ("rust", "reference")
+    )
+    assert rust.report() == twin.report()
+    assert rust.samples.to_csv() == twin.samples.to_csv()
+    summary = rust.summary
+    assert summary["completed"] + summary["dropped"] == config.workload.requests
+    exact = summary["exact"]
+    # Limits have all channels equally busy; refresh costs where it has figures.
+    assert exact["m3_gbps"] < exact["m3_limit_gbps"]
+    assert exact["controller_gbps_no_refresh"] < exact["controller_limit_gbps_no_refresh"]
+    assert sum(n["cycles_no_refresh"] for n in summary["passes"]) <= exact["controller_cycles"]
+    # Regions are of no use to it; the order of ids is.
+    assert (summary["placement"]["same_region"], summary["placement"]["region_spread"]) == (None, None)
+    assert summary["placement"]["runs"] >= 1
+    assert resolved_passes(rust) == 2
+
+
+def resolved_passes(result: Any) -> int:
+    passes: int = json.loads(result.to_json())["config"]["layout"]["passes"]
+    return passes
+
+
+def test_bytes_and_times_follow_from_the_lengths() -> None:
+    """The exact aggregate against a second count of every step, from the lengths and the channels alone."""
+    config = config_of(requests=15)
+    groups = row_groups_of(config)
+    assert groups is not None
+    tokens = time_ps = 0
+
+    def hear(_step: int, seqs: Any, manager: Any) -> None:
+        nonlocal tokens, time_ps
+        busy: dict[int, int] = {}
+        for seq in seqs.tolist():
+            length = manager.length(seq)
+            tokens += length
+            channel = int(manager.table(seq)[0]) // (simulation.pool_blocks // groups.channels)
+            columns = [32] * (rounded(length, 32) // 16) + [32] * 32 * (length // 512)
+            columns += [-(-(length % 512) // 16)] * 32 * (length % 512 > 0)
+            misses = len(columns)
+            busy[channel] = busy.get(channel, 0) + (sum(columns) - misses) * 4300 + misses * 45000
+        time_ps += max(busy.values())
+
+    simulation = Simulation(config)
+    exact = simulation.run(on_step=hear).summary["exact"]
+    assert exact["bytes"] == tokens * 4096
+    assert exact["m3_gbps"] == exact["bytes"] * 1000 / time_ps
+
+
+@pytest.mark.parametrize("dram", ["hbm3-pim", "hbm2-neupims"])
+def test_the_pool_has_the_bytes_of_the_others(dram: str) -> None:
+    tables = {"dram": {"preset": dram}}
+    config, paged = config_of(tables), load(tables)
+    requests = requests_of(config)
+    of_pages, of_blocks = (pool_blocks(c, requests) * geometry(c).block_bytes for c in (config, paged))
+    groups = row_groups_of(config)
+    assert groups is not None
+    # Whole row groups in every channel, none more.
+    assert 0 <= of_blocks - of_pages < groups.channels * groups.bytes
+
+
+def test_a_request_waits_until_a_channel_can_promise_it() -> None:
+    # 36 row groups a channel: one K page and one V page, and one K page more.
+    config = config_of({"scheduler": {"pool_blocks": 16 * 36}}, requests=40)
+    result = Simulation(config, check_every_step=True).run()
+    summary = result.summary
+    # Longer ones are never placed, and never block the others for good.
+    lengths = requests_of(config).prompt + requests_of(config).output
+    assert summary["dropped"] == int((lengths > 64).sum()) > 0
+    assert summary["completed"] == 40 - summary["dropped"]
+    assert summary["peak_live_blocks"] <= 16 * 36
+
+
+@pytest.mark.parametrize(
+    ("tables", "field"),
+    [
+        ({"scheduler": {"admission": "vllm"}}, "scheduler.admission"),
+        ({"workload": {"kind": "spec"}}, "workload.kind"),
+        ({"layout": {"kv_layout": "published-split"}}, "layout.kv_layout"),
+        ({"layout": {"passes": 1}}, "layout.passes"),
+        ({"layout": {"block_tokens": 16}}, "layout.block_tokens"),
+        ({"model": {"preset": "deepseek-v3"}}, "model.v_dim"),
+        ({"model": {"window": 512, "window_layers": 4}}, "model.window_layers"),
+        ({"dram": {"rows": 32}}, "allocator.kind"),
+        ({"allocator": {"kind": "neupims", "options": {"k_tokens": 0}}}, "allocator.options.k_tokens"),
+    ],
+)
+def test_a_config_that_is_not_defined_is_refused(tables: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config_of(tables)
+    assert [problem.field for problem in refused.value.problems] == [field]
+
+
+@pytest.mark.parametrize(("blocks", "words"), [(100, "nearest 96 or 112"), (16 * 16385, "at most 262144")])
+def test_a_pool_that_cannot_be_is_refused(blocks: int, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Simulation(config_of({"scheduler": {"pool_blocks": blocks}}, requests=5))
+
+
+def test_every_command_takes_it(tmp_path: Path) -> None:
+    def cli(*args: str) -> Any:
+        return CliRunner().invoke(main, args)
+
+    few = ("--requests", "20")
+    done = cli("compare", *few, "--allocators", "paged,neupims", "--json")
+    assert done.exit_code == 0, done.stderr
+    log = tmp_path / "run.log"
+    run = cli(
+        "run", *few, "--allocator", "neupims", "--oplog", str(log), "--out", str(tmp_path / "run"), "--json"
+    )
+    assert run.exit_code == 0, run.stderr
+    # The resolved config runs the same again.
+    again = cli("run", "--config", str(tmp_path / "run" / "config.toml"), "--json")
+    assert json.loads(again.stdout)["summary"] == json.loads(run.stdout)["summary"]
+    # Every id of the log is handed out again.
+    replayed = cli("bench", "ops", "--log", str(log), "--json")
+    assert replayed.exit_code == 0, replayed.stderr
+    exported = cli(
+        "export", "--format", "attacc", *few, "--allocator", "neupims", "--out", str(tmp_path / "traces")
+    )
+    assert exported.exit_code == 2 and "allocator.kind" in exported.stderr

@@ -53,9 +53,8 @@ def config_of(tables: dict[str, Any] | None = None, **workload: Any) -> Config:
 
 def parts(module: Any, shape: dict[str, Any], **controlled: Any) -> tuple[Any, Any]:
     """A manager and a scorer of the same pages; the controller does not refresh unless asked."""
-    scored = {
-        name: controlled.pop(name) for name in ("per_command", "repeat", "count_writes") & controlled.keys()
-    }
+    names = ("per_command", "repeat", "mac_stride", "count_writes")
+    scored = {name: controlled.pop(name) for name in names if name in controlled}
     options = {"refresh": False, "queue": 33, "per_pch": False} | controlled
     scorer = module.RowGroupScorer(controller=module.Controller(**TIMING, **options), **shape, **scored)
     manager = module.BlockManager(
@@ -195,6 +194,17 @@ def test_cycles_are_those_of_the_controller(module: Any, length: int, repeat: in
 
 
 @MODULES
+def test_a_stride_leaves_fewer_commands_to_an_activation(module: Any) -> None:
+    """64 cuts every visit to single commands; 4 the 32 of a full row into four times 8, the 3 of V into singles."""
+    for stride, k, v in ((1, 4, 32), (4, 16, 96), (64, 128, 96)):
+        manager, scorer = parts(module, LLAMA, mac_stride=stride)
+        assert manager.admit(7, 40, reserve_tokens=40)
+        commands, hits, _, _, visits = (int(n[0]) for n in scorer.observe(manager, ints(7)))
+        assert (commands, commands - hits, visits) == (224, k + v, k + v)
+        assert [n[4] for n in scorer.pass_totals()] == [k, v]
+
+
+@MODULES
 def test_a_step_takes_as_long_as_its_busiest_channel(module: Any) -> None:
     manager, scorer = parts(module, LLAMA, refresh=True)
     for seq, tokens in enumerate((500, 100, 100, 100, 400)):
@@ -226,7 +236,12 @@ class Requests(RuleBasedStateMachine):
         k_tokens=st.integers(1, 20),
         v_tokens=st.integers(1, 40),
         scored=st.fixed_dictionaries(
-            {"per_command": st.integers(1, 2), "repeat": st.integers(1, 3), "count_writes": st.just(True)}
+            {
+                "per_command": st.integers(1, 2),
+                "repeat": st.integers(1, 3),
+                "mac_stride": st.sampled_from([1, 1, 3, 64]),
+                "count_writes": st.just(True),
+            }
         ),
         controlled=st.fixed_dictionaries(
             {"queue": st.integers(1, 40), "per_pch": st.booleans(), "refresh": st.booleans()}
@@ -323,6 +338,7 @@ def test_what_cannot_be_is_refused_in_words(module: Any) -> None:
         (lambda: parts(module, LLAMA | {"channels": 0}), "channels"),
         (lambda: parts(module, LLAMA, per_command=3), "per_command"),
         (lambda: parts(module, LLAMA, repeat=0), "repeat"),
+        (lambda: parts(module, LLAMA, mac_stride=0), "mac_stride"),
         (lambda: module.BlockManager("neupims", 1601, block_tokens=32, blocks_per_region=400), "blocks"),
     ):
         with pytest.raises(InvalidArgument, match=words):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pimkv.allocators import options_of, policy_of
+from pimkv.allocators import Allocator, AttaccOptions, options_of, policy_of
 from pimkv.bench.ops import measure
 from pimkv.bench.twins import replay_twin
 from pimkv.cli import main
@@ -76,6 +76,14 @@ def test_another_block_size_than_the_own_unit_is_refused_with_that_unit() -> Non
         assert str(error.value) == (
             f"layout.block_tokens = {given}: blockpim has a unit of its own, here 256 tokens; leave it out"
         )
+
+
+def test_options_of_another_allocator_are_refused() -> None:
+    attacc = AttaccOptions(max_tokens=4096)
+    assert Allocator(kind="attacc", options=attacc).options is attacc
+    for kind in ("paged", "contiguous"):
+        with pytest.raises(ConfigError, match=r"options = .*must be a table"):
+            Allocator(kind=kind, options=attacc)
 
 
 def test_a_unit_without_a_token_is_refused() -> None:

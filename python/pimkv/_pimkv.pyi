@@ -234,6 +234,7 @@ class RowGroupScorer:
         controller: Controller,
         per_command: int = 1,
         repeat: int = 1,
+        mac_stride: int = 1,
         count_writes: bool = False,
     ) -> RowGroupScorer: ...
     @property

@@ -7,6 +7,7 @@ scheduler) has a class here; several may stand on one policy.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -23,6 +24,7 @@ MOST_COUNT = 2**31
 MOST_PAGE_TOKENS = 2**20
 
 
+@cache
 def policies() -> tuple[str, ...]:
     """The names of all policies, ascending: those of their twins' files, which are not imported for it."""
     folder = Path(__file__).parent / "reference" / "policies"
@@ -248,6 +250,7 @@ _OPTIONS: dict[str, type[AllocatorOptions]] = {
 }
 
 
+@cache
 def kinds() -> tuple[str, ...]:
     """Every allocator that a config may name, ascending."""
     return tuple(sorted({*policies(), *_OPTIONS}))
@@ -283,6 +286,11 @@ class Allocator(Section):
     @classmethod
     def choices(cls, name: str) -> tuple[str, ...]:
         return kinds() if name == "kind" else super().choices(name)
+
+    @classmethod
+    def options_of(cls, kind: str) -> tuple[str, ...]:
+        """Names of the options that an allocator has."""
+        return tuple(options_of(kind).model_fields)
 
     @classmethod
     def tables(cls, given: dict[str, Any]) -> dict[str, type[Section]]:

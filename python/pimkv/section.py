@@ -208,8 +208,9 @@ def fill(section: Section, data: Mapping[Any, Any], path: str, report: Report) -
 
 
 def _fill_table(table: type[Section], value: object, path: str, report: Report) -> Section:
-    if isinstance(value, table):
-        return value  # built in Python, and so checked already
+    # Built in Python, and so checked already; options of another allocator are none of this one's.
+    if type(value) is table and isinstance(value, Section):
+        return value
     section = table.__new__(table)
     if isinstance(value, Mapping):
         fill(section, value, f"{path}.", report)

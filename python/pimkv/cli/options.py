@@ -201,13 +201,13 @@ class Given:
 
     def for_allocator(self, kind: str) -> Given:
         """The same with another allocator, which gets those options that it knows and keeps a unit of its own."""
-        from pimkv.allocators import options_of
+        from pimkv.allocators import Allocator, options_of
         from pimkv.config import merge
 
         tables = merge(self.tables, {"allocator": {"kind": kind}})
         options = tables["allocator"].get("options")
         if isinstance(options, dict):
-            known = options_of(kind).model_fields
+            known = Allocator.options_of(kind)
             tables["allocator"]["options"] = {k: v for k, v in options.items() if k in known}
         if options_of(kind).own_unit and isinstance(tables.get("layout"), dict):
             tables["layout"].pop("block_tokens", None)

@@ -90,7 +90,8 @@ class RowGroupScorer:
     which counts it, and is issued `repeat` times. A block is a row group, `rows` to a channel: channel c has
     the ids c * rows to (c + 1) * rows - 1. A token has `elements` of K and as many of V.
 
-    Reading opens each row group that holds anything once per pass and then reads its columns: a drain group.
+    Reading opens each row group that holds anything once per pass and then reads its columns: a drain group. With
+    `mac_stride` an activation serves ceil(c / mac_stride) of the c commands of such a visit.
     The busiest channel of a call of `observe` is the time of that step; on the published formula, which
     charges `hit_ps` or `miss_ps` for a command, it is found by itself. Raises InvalidArgument for values that
     no device has.
@@ -113,6 +114,7 @@ class RowGroupScorer:
         controller: Controller,
         per_command: int = 1,
         repeat: int = 1,
+        mac_stride: int = 1,
         count_writes: bool = False,
     ) -> None:
         self._channels = integer("channels", channels, 1, 2**31)
@@ -142,9 +144,10 @@ class RowGroupScorer:
         self._controller = controller
         self._per_command = integer("per_command", per_command, 1, 2)
         self._repeat = integer("repeat", repeat, 1, 2**16)
+        self._mac_stride = integer("mac_stride", mac_stride, 1, 2**32 - 1)
         self._clock = RefreshClock(controller.timing) if controller.refresh else None
         self._refresh_cycles = 0
-        self._pass_totals = np.zeros((2, 5), dtype=np.int64)
+        self._pass_totals = np.zeros((2, len(Score._fields)), dtype=object)
         self._all_cycles = 0
         self._formula_ps = 0
         self._written = (0, 0, 0) if count_writes else None
@@ -245,10 +248,11 @@ class RowGroupScorer:
         pages, rest = divmod(tokens, sheet.tokens)
         visits = self._visits(sheet, sheet.tokens) * pages + self._visits(sheet, rest)
         commands = sum(visits) * self._repeat * self._per_command
-        misses = len(visits) * self._per_command
+        misses = len(self._cut(visits)) * self._per_command
         timing = self._controller.timing
-        # Every visit is to a row of its own.
-        sizes = [columns * self._repeat * (1 + self._controller.per_pch) for columns in visits]
+        # Every activation is of a row of its own; both pseudo-channels of a channel have the same visits.
+        fed = [columns * (1 + self._controller.per_pch) for columns in visits]
+        sizes = [size * self._repeat for size in self._cut(fed)]
         if drains_whole_groups(timing):
             cycles, activations = group_cycles(sizes, timing), len(sizes)
         else:
@@ -256,6 +260,14 @@ class RowGroupScorer:
             run = run_reference(rows, timing, refresh=False, queue=self._controller.queue)
             cycles, activations = run.cycles, run.activations
         return Score(commands, commands - misses, tokens * self._token_bursts, cycles, activations)
+
+    def _cut(self, visits: list[int]) -> list[int]:
+        """The commands of each activation."""
+        sizes = []
+        for commands in visits:
+            most = -(-commands // self._mac_stride)
+            sizes += [min(most, commands - start) for start in range(0, commands, most)]
+        return sizes
 
     def _formula_time(self, score: Score) -> int:
         """Of a pass, ps: its pseudo-channels take every command at once."""

@@ -43,11 +43,17 @@ def scene(config: Config, summary: dict[str, Any]) -> str:
     """What was run, in two lines."""
     source = config.workload.trace or config.workload.kind
     passes = "1 pass" if passes_of(config) == 1 else f"{passes_of(config)} passes"
+    shape = geometry(config)
+    layout: str = config.layout.kv_layout
+    blocks = f"({config.layout.addrmap}), {shape.block_tokens}-token blocks"
+    if shape.row_groups:
+        # Neither the map nor the layout has a say.
+        k, v = (tokens for tokens, _ in shape.row_groups.pages)
+        layout, blocks = "K and V pages", f"in row groups, pages of {k} tokens of K and {v} of V"
     return (
         f"{source}, {summary['completed'] + summary['dropped']} requests, seed {config.seed}: "
-        f"{config.model.preset} on {config.dram.preset} ({config.layout.addrmap}), "
-        f"{geometry(config).block_tokens}-token blocks\n"
-        f"{config.experiment} experiment: {config.layout.kv_layout}, {passes}, "
+        f"{config.model.preset} on {config.dram.preset} {blocks}\n"
+        f"{config.experiment} experiment: {layout}, {passes}, "
         f"{config.scheduler.admission} admission, writes {'charged' if config.traffic.writes else 'not charged'}"
     )
 
@@ -57,6 +63,9 @@ def details(config: Config, summary: dict[str, Any]) -> list[Row]:
     model, unit = summary["model"], summary["unit"]
     words = unit_words({"unit": unit["kind"], "unit_blocks": unit["blocks"], "unit_regions": unit["regions"],
                         "waste": unit["waste"]})  # fmt: skip
+    if groups := geometry(config).row_groups:
+        k, v = (rows for _, rows in groups.pages)
+        words = f"row groups of {size(groups.bytes)}: {k} to a K page, {v} to a V page"
     held = f"{size(model['pool_bytes_per_stack'])} of {size(model['stack_bytes'])}"
     if model["pool_bytes_per_stack"] > model["stack_bytes"]:
         held += ": MORE THAN THE STACK HOLDS"

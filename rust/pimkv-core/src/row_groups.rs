@@ -36,7 +36,14 @@ struct Pass {
     /// Column commands of each row visit of a full page.
     full: Vec<u32>,
     /// The queue after 0, 1, 2, ... full pages.
-    states: Vec<DrainState>,
+    states: Vec<Queue>,
+}
+
+/// A controller's state and the row of its next activation.
+#[derive(Clone, Debug, Default)]
+struct Queue {
+    state: DrainState,
+    row: u32,
 }
 
 /// Scores the requests of a block manager with pages on confined channels.
@@ -44,6 +51,7 @@ struct Pass {
 pub struct RowGroupScorer {
     shape: Shape,
     timed: Timed,
+    mac_stride: u32,
     prices: Prices,
     passes: [Pass; 2],
     refresh: Option<RefreshClock>,
@@ -59,12 +67,15 @@ pub struct RowGroupScorer {
 
 impl RowGroupScorer {
     /// A scorer of pages of that shape. Each of the `timed.per_command` pseudo-channels that make a channel
-    /// counts a command.
-    pub fn new(shape: Shape, timed: Timed, prices: Prices) -> Result<Self> {
+    /// counts a command. An activation serves ceil(c / `mac_stride`) of the c commands of a row visit.
+    pub fn new(shape: Shape, timed: Timed, mac_stride: u32, prices: Prices) -> Result<Self> {
         shape.validate()?;
         timed.validate()?;
+        if mac_stride == 0 {
+            return Err(Error::invalid("mac_stride", mac_stride, "allowed 1 and up"));
+        }
         let pass =
-            |sheet: Sheet| Pass { full: sheet.visits(sheet.tokens), sheet, states: vec![DrainState::new()] };
+            |sheet: Sheet| Pass { full: sheet.visits(sheet.tokens), sheet, states: vec![Queue::default()] };
         // A controller that refreshes has a timing with refresh figures.
         let refresh = if timed.controller.refreshes() {
             RefreshClock::new(timed.controller.timing()).ok()
@@ -75,6 +86,7 @@ impl RowGroupScorer {
             passes: shape.sheets().map(pass),
             shape,
             timed,
+            mac_stride,
             prices,
             refresh,
             lengths: FxHashMap::default(),
@@ -210,10 +222,10 @@ impl RowGroupScorer {
 
     /// What each pass over a request of so many tokens takes.
     fn of_length(&mut self, tokens: u64) -> [Tally; 2] {
-        let Self { shape, timed, passes, lengths, .. } = self;
+        let Self { shape, timed, mac_stride, passes, lengths, .. } = self;
         *lengths.entry(tokens).or_insert_with(|| {
             passes.each_mut().map(|pass| {
-                let mut tally = pass.read(timed, tokens);
+                let mut tally = pass.read(timed, *mac_stride, tokens);
                 tally.commands *= u64::from(timed.repeat) * u64::from(timed.per_command);
                 tally.hits = tally.commands - tally.hits * u64::from(timed.per_command);
                 tally.bursts = tokens * shape.token_bursts();
@@ -230,24 +242,23 @@ impl RowGroupScorer {
 }
 
 impl Pass {
-    /// Column commands, row visits (as `hits` too) and cycles of reading so many tokens in one queue.
-    fn read(&mut self, timed: &Timed, tokens: u64) -> Tally {
-        let pages = (tokens / self.sheet.tokens) as usize;
-        let visits = self.full.len();
-        while self.states.len() <= pages {
-            let page = self.states.len() - 1;
-            let mut state = self.states[page].clone();
-            feed(&mut state, timed, page * visits, &self.full);
-            self.states.push(state);
+    /// Column commands, misses (as `hits`), activations and cycles of reading so many tokens in one queue.
+    fn read(&mut self, timed: &Timed, mac_stride: u32, tokens: u64) -> Tally {
+        let pages = tokens / self.sheet.tokens;
+        while self.states.len() as u64 <= pages {
+            let mut queue = self.states.last().cloned().unwrap_or_default();
+            queue.feed(timed, mac_stride, &self.full);
+            self.states.push(queue);
         }
         let rest = self.sheet.visits(tokens % self.sheet.tokens);
-        let mut state = self.states[pages].clone();
-        feed(&mut state, timed, pages * visits, &rest);
-        let done = state.finish(&timed.controller);
-        let sum = |visits: &[u32]| visits.iter().copied().map(u64::from).sum::<u64>();
+        let mut queue = self.states[pages as usize].clone();
+        queue.feed(timed, mac_stride, &rest);
+        let done = queue.state.finish(&timed.controller);
+        let commands = |visits: &[u32]| visits.iter().copied().map(u64::from).sum::<u64>();
+        let misses = |visits: &[u32]| visits.iter().flat_map(|&c| cut(c, mac_stride)).count() as u64;
         Tally {
-            commands: pages as u64 * sum(&self.full) + sum(&rest),
-            hits: (pages * visits + rest.len()) as u64,
+            commands: pages * commands(&self.full) + commands(&rest),
+            hits: pages * misses(&self.full) + misses(&rest),
             cycles: done.cycles,
             visits: done.activations,
             ..Tally::default()
@@ -255,12 +266,22 @@ impl Pass {
     }
 }
 
-/// Feeds the column commands of row visits, each to a row of its own from `first` on.
-fn feed(state: &mut DrainState, timed: &Timed, first: usize, visits: &[u32]) {
-    let issued = timed.controller.feed().commands() * timed.repeat;
-    for (row, &columns) in (first as u32..).zip(visits) {
-        for _ in 0..columns {
-            state.feed(&timed.controller, row, issued);
+impl Queue {
+    /// Feeds the column commands of row visits, each activation to a row of its own.
+    fn feed(&mut self, timed: &Timed, mac_stride: u32, visits: &[u32]) {
+        for &columns in visits {
+            for commands in cut(columns * timed.controller.feed().commands(), mac_stride) {
+                for _ in 0..commands {
+                    self.state.feed(&timed.controller, self.row, timed.repeat);
+                }
+                self.row += 1;
+            }
         }
     }
+}
+
+/// The commands of each activation of a row visit.
+fn cut(commands: u32, mac_stride: u32) -> impl Iterator<Item = u32> {
+    let size = commands.div_ceil(mac_stride);
+    (0..commands).step_by(size.max(1) as usize).map(move |start| size.min(commands - start))
 }

@@ -22,11 +22,11 @@ pub(crate) struct RowGroupScorer {
 impl RowGroupScorer {
     /// `channels` queues with `rows` row groups of `banks` rows each; a token has `elements` of K and of V.
     /// A command acts on `per_command` pseudo-channels and is issued `repeat` times; the published formula
-    /// charges `hit_ps` or `miss_ps` for it.
+    /// charges `hit_ps` or `miss_ps` for it. An activation serves ceil(c / `mac_stride`) of a visit's c commands.
     #[new]
     #[pyo3(signature = (
         *, channels, rows, banks, row_bytes, burst_bytes, elements, dtype_bytes, k_tokens, v_tokens, hit_ps,
-        miss_ps, controller, per_command = 1, repeat = 1, count_writes = false
+        miss_ps, controller, per_command = 1, repeat = 1, mac_stride = 1, count_writes = false
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only
     fn new(
@@ -44,6 +44,7 @@ impl RowGroupScorer {
         controller: &Controller,
         per_command: i64,
         repeat: i64,
+        mac_stride: i64,
         count_writes: bool,
     ) -> Result<Self> {
         let size = |name, value| bounded::<u32>(name, value, "allowed 1 and up");
@@ -65,7 +66,8 @@ impl RowGroupScorer {
         };
         let price = |name, value| bounded::<u32>(name, value, "allowed 0 to 4294967295 ps").map(u64::from);
         let prices = Prices { hit_ps: price("hit_ps", hit_ps)?, miss_ps: price("miss_ps", miss_ps)? };
-        let mut inner = row_groups::RowGroupScorer::new(shape, timed, prices)?;
+        let mac_stride = bounded("mac_stride", mac_stride, "allowed 1 to 4294967295")?;
+        let mut inner = row_groups::RowGroupScorer::new(shape, timed, mac_stride, prices)?;
         if count_writes {
             inner.count_writes();
         }

@@ -125,6 +125,12 @@ def test_dropped_requests_are_told() -> None:
         assert f"  {name}: {count} of 12 requests never fit and were dropped" in result.stdout
 
 
+def test_an_option_goes_to_the_allocators_that_have_it() -> None:
+    (found,) = tables("--allocators", "paged,attacc", "--pareto", "--set", "allocator.options.max_tokens=512")
+    configs = {row["allocator"]: row["config"]["allocator"]["options"] for row in found["rows"]}
+    assert configs == {"paged": {}, "attacc": {"max_tokens": 512}}
+
+
 def test_a_grid_has_a_table_per_model_and_dram_and_the_home_grounds() -> None:
     args = (
         "--allocators",
@@ -209,6 +215,7 @@ def test_backends_give_one_table(backend: str) -> None:
         (("--workloads", "steady", "--workload", "spec"), ("leave one of them out",)),
         (("--workloads", "stedy", "--jobs", "0", "--seed", "-1"), ('did you mean "steady"?', "jobs = 0", "seed = -1")),
         (("--ablation", "gather", "--all"), ("goes without",)),
+        (("--all", "--set", "allocator.options.max_token=9"), ("max_token = 9", 'did you mean "max_tokens"?')),
         (("--jobs", "1"), ("--jobs: goes with --all",)),
         (("--untimed",), ("--untimed: goes with --all",)),
         (("--all", "--headroom", "1000"), ("do not fit",)),

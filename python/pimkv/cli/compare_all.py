@@ -120,6 +120,7 @@ def _grounds(given: Given, asked: Asked) -> list[_Ground]:
             hint = did_you_mean(nearest(name, kinds()))
             problem = Problem("allocators", name, choose_from(kinds()), hint, flag="--allocators")
             problems[str(config_error([problem]))] = None
+    problems |= dict.fromkeys(str(config_error([p])) for p in _unknown_options(given, names))
     try:
         if asked.jobs is not None:
             check_jobs(asked.jobs)
@@ -163,6 +164,22 @@ def _clashes(given: Given, asked: Asked) -> list[Problem]:
             if name in table:
                 problems.append(Problem(f"workload.{name}", table[name], told, flag=flag))
     return problems
+
+
+def _unknown_options(given: Given, names: Sequence[str]) -> list[Problem]:
+    """Options that no allocator of the comparison has: each gets only its own, so that nobody would miss them."""
+    from pimkv.allocators import options_of
+    from pimkv.wording import did_you_mean, nearest
+
+    table = given.tables.get("allocator")
+    options = table.get("options") if isinstance(table, dict) else None
+    known = {field for name in names for field in options_of(name).model_fields}
+    what = "no allocator of the comparison has it"
+    return [
+        Problem(f"allocator.options.{name}", value, what, did_you_mean(nearest(name, sorted(known))))
+        for name, value in (options.items() if isinstance(options, dict) else ())
+        if name not in known
+    ]
 
 
 def _set(given: Given, path: str, value: str) -> Given:

@@ -336,6 +336,41 @@ def test_all_mistakes_come_in_one_report() -> None:
         assert len(report.splitlines()) == 8
 
 
+def test_where_it_cannot_be_written_comes_in_the_same_report(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    wrong = ("--trace", "no/such/trace.csv", "--seed", "-1")
+    run = pimkv("run", *wrong, "--out", str(file / "x" / "y"), "--oplog", str(tmp_path / "no" / "log"))
+    for report, words in (
+        (
+            refused(run),
+            (f"{file} is no folder", "its folder does not exist", "no/such/trace.csv", "seed = -1"),
+        ),
+        (
+            refused(pimkv("run", "--seed", "-1", "--out", " ", "--oplog", "")),
+            ("name a folder", "name a file", "seed = -1"),
+        ),
+        (
+            refused(pimkv("run", "--out", "a", "--oplog", str(tmp_path))),
+            (f'oplog = "{tmp_path}" (--oplog): is a folder',),
+        ),
+        (
+            refused(module_run("--seed", "-1", "--out", str(tmp_path / "no" / "x.csv"))),
+            ('x.csv" (--out): its folder does not exist', "seed = -1"),
+        ),
+        (refused(module_run("--out", str(file / "x.csv"))), (f"{file} is no folder",)),
+    ):
+        assert all(word in report for word in words), report
+        assert len(report.splitlines()) == len(words) + (len(words) > 1)
+    assert sorted(tmp_path.iterdir()) == [file]
+
+
+def test_a_folder_without_leave_to_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda place, mode: False)  # whoever runs the tests may be allowed all
+    assert f"{tmp_path} cannot be written to" in refused(pimkv("run", "--out", str(tmp_path / "a" / "b")))
+    assert f"{tmp_path} cannot be written to" in refused(module_run("--out", str(tmp_path / "a.csv")))
+
+
 def test_what_does_not_fit_together_comes_in_one_report(tmp_path: Path) -> None:
     timings = tmp_path / "timings.toml"
     timings.write_text('[mine]\nbase = "attacc-hbm3-5.2"\nnRCD = 0\n')

@@ -118,6 +118,7 @@ class Managers(RuleBasedStateMachine):
             {
                 "per_command": st.integers(1, 2),
                 "repeat": st.integers(1, 3),
+                "mac_stride": st.sampled_from([1, 1, 2, 3, 5, 64]),
                 "traversal": st.sampled_from(["token", "row"]),
                 "window_tokens": st.sampled_from([0, 0, 7]),
             }

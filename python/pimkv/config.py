@@ -297,6 +297,10 @@ class Controller(Section):
         int | None,
         Field(ge=1, le=65536, description="query heads that one command serves; left out: all of a KV head"),
     ] = None
+    mac_stride: Annotated[
+        int,
+        Field(ge=1, le=4096, description="an activation serves 1 / mac_stride of a row visit's commands"),
+    ] = 1
 
 
 EXPERIMENTS: dict[str, dict[str, Any]] = {

@@ -140,6 +140,11 @@ def _check_controller(config: Config, report: Report) -> None:
         if asked is not None and asked > heads:
             message = f"a KV head has {heads} query heads; must be an integer from 1 to {heads}"
             report.add("controller.queries_per_command", asked, message, did_you_mean(heads))
+    stride = controller.mac_stride
+    batchwise = report.sure("layout.traversal") and config.layout.traversal == "row-batch"
+    if report.sure("controller.mac_stride") and stride > 1 and batchwise:
+        message = 'layout.traversal = "row-batch" is a bound that opens every row once; must be 1'
+        report.add("controller.mac_stride", stride, message)
     if not report.sure("controller.presets"):
         return
     try:

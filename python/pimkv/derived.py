@@ -64,8 +64,9 @@ class Geometry:
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that so many tokens of one request take."""
-        pages = ((self.block_tokens, 1),) if self.row_groups is None else self.row_groups.pages
-        return sum(-(-tokens // held) * blocks for held, blocks in pages)
+        if self.row_groups is None:
+            return -(-tokens // self.block_tokens)
+        return sum(-(-tokens // held) * blocks for held, blocks in self.row_groups.pages)
 
     def passes(self, config: Config, pool_blocks: int) -> list[list[Part]]:
         """What each pass reads of a token, for a pool of so many blocks.

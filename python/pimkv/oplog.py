@@ -80,12 +80,6 @@ def write_oplog(path: str | Path, log: OpLog) -> None:
         raise config_error([Problem("oplog", str(path), error.strerror or "", flag="--oplog")]) from error
 
 
-def check_folder(path: str | Path) -> None:
-    """`ConfigError` unless the folder of a log to be written exists."""
-    if not Path(path).absolute().parent.is_dir():
-        raise config_error([Problem("oplog", str(path), "its folder does not exist", flag="--oplog")])
-
-
 def _checked(path: str | Path) -> tuple[OpLog, bytes]:
     try:
         data = Path(path).read_bytes()

@@ -15,6 +15,7 @@ from pimkv.cli.options import (
     NUMBER,
     TEXT,
     Given,
+    file_problems,
     logging_to_stderr,
     nest,
     progress,
@@ -72,7 +73,7 @@ def main(out: str | None, **values: Any) -> None:
 
     Two defaults differ from `pimkv run`: --addrmap host-centric and --requests 2000.
     """
-    config = _given(values).load()
+    config = _given(values).also(file_problems("out", out)).load()
 
     from pimkv.report.tables import run_table
     from pimkv.simulation import Simulation

@@ -286,6 +286,7 @@ def scorer_of(
             controller=controller,
             per_command=groups.per_command,
             repeat=command_repeat(config),
+            mac_stride=config.controller.mac_stride,
             count_writes=config.traffic.writes,
         )
     address_map = chosen.address_map(
@@ -306,6 +307,7 @@ def scorer_of(
         controller=controller,
         per_command=config.dram.pch_per_command,
         repeat=command_repeat(config),
+        mac_stride=config.controller.mac_stride,
         passes=shape.passes(config, blocks),
         blocks_per_unit=shape.unit.blocks,
         window_tokens=window_tokens,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,10 +175,14 @@ def config_options(
 
 @dataclass(frozen=True)
 class Given:
-    """What a command line asks for: nested tables, and the mistakes found while reading them."""
+    """What a command line asks for: nested tables, and the mistakes found while reading them.
+
+    `fields` are those that flags and --set name themselves, each once, in their order.
+    """
 
     tables: dict[str, Any]
     problems: tuple[Problem, ...] = ()
+    fields: tuple[str, ...] = ()
 
     def load(self, *overrides: dict[str, Any], backend: str = "rust") -> Config:
         """The validated config, with `overrides` over it; every mistake in one report, with flags' names."""
@@ -194,6 +200,10 @@ class Given:
         if isinstance(trace, str) and trace and not Path(trace).exists():
             problems.append(Problem("workload.trace", trace, "there is no such file", flag="--trace"))
         return load(tables, sources={field: flag for flag, field, *_ in FLAGS}, problems=problems)
+
+    def also(self, problems: list[Problem]) -> Given:
+        """The same with more mistakes, of flags that are no part of the config."""
+        return replace(self, problems=(*self.problems, *problems))
 
     def under(self, experiment: str) -> Given:
         """The same under another experiment's defaults; whatever was given stays as given."""
@@ -227,12 +237,26 @@ def gather(file: str | None, values: dict[str, Any], assignments: tuple[str, ...
         if values.get(flag) is not None:
             readers.append(functools.partial(nest, field, values[flag]))
     readers += [functools.partial(parse_set, assignment) for assignment in assignments]
-    for read in readers:
+    fields: dict[str, None] = {}
+    for number, read in enumerate(readers):
         try:
-            tables = merge(tables, read())
+            read_here = read()
         except ConfigError as error:
             problems += error.problems
-    return Given(tables, tuple(problems))
+            continue
+        tables = merge(tables, read_here)
+        if file is None or number > 0:
+            fields |= dict.fromkeys(_paths(read_here))
+    return Given(tables, tuple(problems), tuple(fields))
+
+
+def _paths(tables: dict[str, Any]) -> Iterator[str]:
+    """The dotted path of every value in nested tables."""
+    for name, value in tables.items():
+        if isinstance(value, dict):
+            yield from (f"{name}.{path}" for path in _paths(value))
+        else:
+            yield name
 
 
 def nest(field: str, value: Any) -> dict[str, Any]:
@@ -269,12 +293,46 @@ def reports_errors(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def out_folder(out: str | None) -> Path | None:
-    """Where --out points; `ConfigError` for an empty name, which would be the current folder."""
+    """Where --out points; `ConfigError` where no folder can be made there."""
+    problems = out_problems(out)
+    if problems:
+        from pimkv.wording import config_error
+
+        raise config_error(problems)
+    return None if out is None else Path(out)
+
+
+def out_problems(out: str | None) -> list[Problem]:
+    """Why no folder can be made or written to where --out points, if so."""
     if out is None:
-        return None
+        return []
     if not out.strip():
-        raise ConfigError(f"out = {out!r}: is empty; must name a folder (--out)")
-    return Path(out)
+        # It would be the current folder.
+        return [Problem("out", out, "is empty; must name a folder", flag="--out")]
+    there = next(place for place in (Path(out).absolute(), *Path(out).absolute().parents) if exists(place))
+    return _unwritable(there, "out", out, "--out")
+
+
+def file_problems(name: str, file: str | None) -> list[Problem]:
+    """Why the file of the flag --`name` cannot be written, if so: told now, not when a run is done and lost."""
+    if file is None:
+        return []
+    flag = f"--{name}"
+    if not file.strip() or Path(file).is_dir():
+        what = "is a folder" if file.strip() else "is empty"
+        return [Problem(name, file, f"{what}; must name a file", flag=flag)]
+    folder = Path(file).absolute().parent
+    if not exists(folder):
+        return [Problem(name, file, "its folder does not exist", flag=flag)]
+    return _unwritable(folder, name, file, flag)
+
+
+def _unwritable(folder: Path, name: str, given: str, flag: str) -> list[Problem]:
+    if not folder.is_dir():
+        return [Problem(name, given, f"{folder} is no folder", flag=flag)]
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return [Problem(name, given, f"{folder} cannot be written to", flag=flag)]
+    return []
 
 
 def _program() -> str:

@@ -70,6 +70,9 @@ def problems(config: Config) -> list[Problem]:
     if config.controller.queue != QUEUE:
         message = f"AttAcc's controller holds {QUEUE} commands per channel; must be {QUEUE}"
         found.append(Problem("controller.queue", config.controller.queue, message, flag="--queue"))
+    if config.controller.mac_stride != 1:
+        message = "a trace cannot ask for more than one activation of a row visit; must be 1"
+        found.append(Problem("controller.mac_stride", config.controller.mac_stride, message))
     return found
 
 

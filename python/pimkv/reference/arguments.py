@@ -27,8 +27,14 @@ def integer(name: str, value: Any, low: int, high: int = INT64_MAX) -> int:
 
 
 def integers(name: str, values: Any, low: int, high: int = INT64_MAX) -> Ints:
-    """`values` as an int64 array of its own shape, every element in low..high; InvalidArgument otherwise."""
-    array = np.asarray(values)
+    """`values`, any array or sequence of integers, as an int64 array of its own shape.
+
+    InvalidArgument where it holds anything else, booleans and whole floats too, or an element outside low..high.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise InvalidArgument(f"{name} = {error}: must hold integers") from None
     if array.size == 0:
         return array.astype(np.int64)
     if array.dtype.kind not in "iu":

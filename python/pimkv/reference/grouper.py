@@ -6,11 +6,12 @@ Keeps nothing of a channel; remembers which commands a given run of bursts makes
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
-from pimkv.reference.lanes import NO_ROW, Window
+from pimkv.reference.lanes import NO_ROW, Window, chunks
 
 # A burst as one channel sees it is the number row * banks + bank; a run of bursts is the bytes of an int64
 # array of them, because bytes are quick to join, cut and look up.
@@ -94,6 +95,25 @@ def group_in_order(run: bytes, banks: int, command: OpenCommand) -> tuple[tuple[
         row = next_row
         in_command |= {bank}
     return tuple(closed), (row, in_command, row_before)
+
+
+def activations(windows: Sequence[Window], stride: int) -> int:
+    """The activations of one cold channel with these windows, each row visit cut under `stride`.
+
+    A visit is the commands of a row in a window, and in the windows that follow as long as the row was carried
+    into them and is there.
+    """
+    total = 0
+    carried_row, carried = NO_ROW, 0
+    for window in windows:
+        visits = dict(window.visits)
+        if carried_row in visits:
+            visits[carried_row] += carried
+        else:
+            total += len(chunks(carried, stride))
+        carried_row, carried = window.last_row, visits.pop(window.last_row)
+        total += sum(len(chunks(count, stride)) for count in visits.values())
+    return total + len(chunks(carried, stride))
 
 
 def window_of_one(row: int, row_before: int) -> Window:

@@ -52,22 +52,45 @@ class Draining(NamedTuple):
 class LaneTimer:
     """Times lanes under one controller that issues every command `repeat` times.
 
-    Keeps nothing of a lane; remembers what pieces of streams came to.
+    With a `stride` above 1 row visits are cut into chunks first. Keeps nothing of a lane; remembers what
+    pieces of streams came to.
     """
 
-    def __init__(self, controller: Controller, repeat: int) -> None:
+    def __init__(self, controller: Controller, repeat: int, stride: int = 1) -> None:
         self._controller = controller
         self._repeat = repeat
+        self._stride = stride
         self._released = lru_cache(MEMO_ENTRIES)(released)
         self._drain = lru_cache(MEMO_ENTRIES)(drain)
 
     def time(self, channels: Sequence[Sequence[Window]]) -> tuple[int, int]:
         """(cycles, ACTABs) of a lane of one or two channels with these windows, from closed banks."""
+        if self._stride > 1:
+            groups = [self._repeat * size for size in self.chunks(channels)]
+            return group_cycles(groups, self._controller.timing), len(groups)
         stream: list[int] = []
         for start in range(0, max(map(len, channels)), WINDOWS_TOGETHER):
             piece = tuple(tuple(windows[start : start + WINDOWS_TOGETHER]) for windows in channels)
             stream += self._released(piece, self._controller.per_pch, self._repeat)
         return self.time_stream(stream)
+
+    def chunks(self, channels: Sequence[Sequence[Window]]) -> list[int]:
+        """The sizes of the chunks of a lane, not yet repeated.
+
+        Each one is a drain group: the controller merges it with no other, so it serves them in order.
+        """
+        per_pch = self._controller.per_pch
+        times = 2 if per_pch and len(channels) == 1 else 1
+        sizes: list[int] = []
+        open_row, count_so_far = NO_ROW, 0
+        for windows in zip_longest(*channels):
+            visits = [() if window is None else window.visits for window in windows]
+            for row, count in visits[0] if len(visits) == 1 else share(*visits, add=per_pch):
+                if row != open_row:
+                    sizes += chunks(count_so_far, self._stride)
+                    open_row, count_so_far = row, 0
+                count_so_far += count * times
+        return sizes + chunks(count_so_far, self._stride)
 
     def time_stream(self, rows: Sequence[int]) -> tuple[int, int]:
         """(cycles, ACTABs) of these commands, from closed banks and without refresh."""
@@ -102,11 +125,20 @@ def released(channels: tuple[tuple[Window, ...], ...], per_pch: bool, repeat: in
     return stream
 
 
-def share(first: Visits, second: Visits) -> Visits:
-    """One command acts on both channels: the larger count of each row, rows of the first channel first."""
+def chunks(commands: int, stride: int) -> list[int]:
+    """The sizes of the chunks of a row visit: as many as fit of ceil(commands / stride), then the rest."""
+    size = -(-commands // stride)
+    return [min(size, commands - start) for start in range(0, commands, size)] if commands else []
+
+
+def share(first: Visits, second: Visits, *, add: bool = False) -> Visits:
+    """One command acts on both channels: the larger count of each row, rows of the first channel first.
+
+    With `add` each channel has commands of its own: the sum.
+    """
     counts = dict(first)
     for row, count in second:
-        counts[row] = max(count, counts.get(row, 0))
+        counts[row] = counts.get(row, 0) + count if add else max(count, counts.get(row, 0))
     return tuple(counts.items())
 
 

@@ -18,12 +18,13 @@ from pimkv.errors import InvalidArgument
 from pimkv.reference.arguments import Ints, integer, vector
 from pimkv.reference.controller import Controller, RefreshClock
 from pimkv.reference.dram import AddressMap
-from pimkv.reference.grouper import BURST, MEMO_BYTES, Grouper
+from pimkv.reference.grouper import BURST, MEMO_BYTES, Grouper, activations
 from pimkv.reference.lanes import LaneTimer, Window
 from pimkv.reference.manager import BlockManager
 from pimkv.reference.parts import Part, PartBytes, alignment, parse_passes, part_bursts
 from pimkv.reference.writes import WriteCounter
 
+MOST_STRIDE = 2**12
 LIMITS = 2**16  # lengths whose best score is remembered
 
 # What is read of one block: (its id, the first token read, the token after the last one read).
@@ -45,9 +46,10 @@ class Scorer:
 
     `block_bytes` is a multiple of `token_bytes`, itself a multiple of the map's burst size. `window` is the
     number of bursts per channel that are grouped at once; 0 groups in order. Every command is issued
-    `repeat` times. With a `controller` sequences are timed too: a lane, the queue of one channel, or of a
-    pair 2i and 2i + 1 if a command acts on two (`per_command` = 2), takes its commands in the order in which
-    the windows release them.
+    `repeat` times. A row visit of c commands is cut into chunks of ceil(c / `mac_stride`), before they are
+    repeated, and each chunk takes an activation of its own. With a `controller` sequences are timed too: a
+    lane, the queue of one channel, or of a pair 2i and 2i + 1 if a command acts on two (`per_command` = 2),
+    takes its commands in the order in which the windows release them.
 
     `passes` says what is read: of each pass its parts as (base, stride, bytes, block, unit), all bytes and
     whole bursts. The part of token i of block b lies at base + (b // n) * unit + (b % n) * block + i *
@@ -73,6 +75,7 @@ class Scorer:
         controller: Controller | None = None,
         per_command: int = 1,
         repeat: int = 1,
+        mac_stride: int = 1,
         passes: Sequence[Sequence[PartBytes]] | None = None,
         blocks_per_unit: int = 1,
         window_tokens: int = 0,
@@ -103,6 +106,7 @@ class Scorer:
         window = integer("window", window, 0)
         per_command = integer("per_command", per_command, 1, 2)
         repeat = integer("repeat", repeat, 1)
+        stride = integer("mac_stride", mac_stride, 1, MOST_STRIDE)
         self._block_tokens = block_bytes // token_bytes
         self._window_tokens = integer("window_tokens", window_tokens, 0)
         self._by_row = traversal == "row"
@@ -111,7 +115,7 @@ class Scorer:
             RefreshClock(controller.timing) if controller is not None and controller.refresh else None
         )
         grouper = Grouper(address_map.banks, window)
-        timer = None if controller is None else LaneTimer(controller, repeat)
+        timer = None if controller is None else LaneTimer(controller, repeat, stride)
         self._passes = [
             PassScorer(
                 address_map,
@@ -121,6 +125,7 @@ class Scorer:
                 timer,
                 per_command=per_command,
                 repeat=repeat,
+                stride=stride,
                 run_tokens=self._block_tokens,
                 memo_bytes=MEMO_BYTES // len(parts_of),
             )
@@ -261,6 +266,7 @@ class PassScorer:
         *,
         per_command: int,
         repeat: int,
+        stride: int,
         run_tokens: int,
         memo_bytes: int,
     ) -> None:
@@ -270,6 +276,7 @@ class PassScorer:
         self._grouper = grouper
         self._timer = timer
         self._repeat = repeat
+        self._stride = stride
         self._token_bursts = sum(part.size for part in parts)
 
         # The channels to score; each stands for `self._alike` channels that see the same bursts.
@@ -295,9 +302,14 @@ class PassScorer:
             for index, channel in enumerate(self._channels)
         }
         commands = self._repeat * self._alike * sum(w.commands for of in windows.values() for w in of)
-        misses = self._alike * sum(w.misses for of in windows.values() for w in of)
+        misses = self._alike * sum(self._misses(of) for of in windows.values())
         cycles, visits = self._time(windows)
         return Score(commands, commands - misses, tokens * self._token_bursts, cycles, visits)
+
+    def _misses(self, windows: list[Window]) -> int:
+        if self._stride > 1:
+            return activations(windows, self._stride)
+        return sum(window.misses for window in windows)
 
     def _time(self, windows: dict[int, list[Window]]) -> tuple[int, int]:
         """(cycles of the slowest lane, activations of all lanes) of a pass; zeros without a controller."""

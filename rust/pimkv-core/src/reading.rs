@@ -5,8 +5,8 @@
 use crate::BlockId;
 use crate::dram::AddressMap;
 use crate::error::{Error, Result};
-use crate::grouper::{Coalesce, Stream, Tally};
-use crate::lane::{Lane, Timed};
+use crate::grouper::{Coalesce, Grouping, MAX_STRIDE, Stream, Tally};
+use crate::lane::{Feeding, Lane, Timed};
 
 /// Largest granule, in bursts: bounds the memory of a reader whatever the size of its tokens.
 const MAX_GRANULE: u64 = 1 << 12;
@@ -126,8 +126,8 @@ struct Place {
 #[derive(Debug)]
 pub(crate) struct Reader {
     map: AddressMap,
-    coalesce: Coalesce,
-    timed: Option<Timed>,
+    grouping: Grouping,
+    feeding: Option<Feeding>,
     blocks_per_unit: u64,
     parts: Vec<Place>,
     /// Bursts of the largest aligned run, up to [`MAX_GRANULE`], that every token is made of; a power of two.
@@ -164,17 +164,20 @@ impl Reader {
     pub(crate) fn of_layout(
         map: &AddressMap,
         layout: &Layout,
-        coalesce: Coalesce,
+        grouping: Grouping,
         timed: Option<&Timed>,
     ) -> Result<(Vec<Self>, u64)> {
         layout.validate(map)?;
-        if coalesce == Coalesce::Window(0) {
+        if grouping.coalesce == Coalesce::Window(0) {
             return Err(Error::invalid("window", 0, "1 burst and up, or in order"));
+        }
+        if !(1..=MAX_STRIDE).contains(&grouping.stride) {
+            return Err(Error::invalid("mac_stride", grouping.stride, format!("allowed 1 to {MAX_STRIDE}")));
         }
         if let Some(timed) = timed {
             timed.validate()?;
         }
-        let reader = |pass: &Vec<Part>| Self::new(map, layout.blocks_per_unit, pass, coalesce, timed);
+        let reader = |pass: &Vec<Part>| Self::new(map, layout.blocks_per_unit, pass, grouping, timed);
         Ok((layout.passes.iter().map(reader).collect(), layout.capacity(map)))
     }
 
@@ -182,7 +185,7 @@ impl Reader {
         map: &AddressMap,
         blocks_per_unit: u32,
         pass: &[Part],
-        coalesce: Coalesce,
+        grouping: Grouping,
         timed: Option<&Timed>,
     ) -> Self {
         let burst = u64::from(map.geometry().burst_bytes);
@@ -203,8 +206,8 @@ impl Reader {
         let places = (0..granule).map(|burst| map.decode(burst)).filter(|place| place.channel & alike == 0);
         let steps = places.map(|p| Step { channel: p.channel, bank: p.bank, row: p.row }).collect();
         let mut reader = Self {
-            coalesce,
-            timed: timed.cloned(),
+            grouping,
+            feeding: timed.map(|timed| Feeding { timed: timed.clone(), stride: grouping.stride }),
             blocks_per_unit: blocks_per_unit.into(),
             parts,
             granule,
@@ -240,7 +243,7 @@ impl Reader {
 
     /// Whether a command acts on a pair of channels of which both are there.
     fn pairs(&self) -> bool {
-        self.timed.as_ref().is_some_and(|t| t.per_command == 2) && self.map.geometry().channels > 1
+        self.feeding.as_ref().is_some_and(|f| f.timed.per_command == 2) && self.map.geometry().channels > 1
     }
 
     /// Whether the two channels of a pair are read each by itself: they are not alike.
@@ -252,7 +255,7 @@ impl Reader {
     pub(crate) fn start(&self) -> State {
         let mut state = State::default();
         state.streams.resize_with(self.lanes.iter().map(Vec::len).sum(), Stream::default);
-        if self.timed.is_some() {
+        if self.feeding.is_some() {
             let lane = if self.pairs_are_read() { Lane::pair } else { Lane::alone };
             state.lanes.resize_with(self.lanes.len(), lane);
         }
@@ -272,9 +275,9 @@ impl Reader {
                     let channel = (at.channel & !self.alike) ^ step.channel;
                     let (stream, lane, side) = self.places[channel as usize];
                     let (bank, row) = (at.bank ^ step.bank, at.row ^ step.row);
-                    state.streams[stream].push(self.coalesce, banks, bank, row, |visits| {
-                        if let Some(timed) = &self.timed {
-                            state.lanes[lane].window(timed, side, visits);
+                    state.streams[stream].push(self.grouping, banks, bank, row, |visits| {
+                        if let Some(feeding) = &self.feeding {
+                            state.lanes[lane].window(feeding, side, visits);
                         }
                     });
                 }
@@ -332,15 +335,15 @@ impl Reader {
     pub(crate) fn tally(&self, state: &State) -> Tally {
         let mut sum = Tally::default();
         for stream in &state.streams {
-            sum += stream.tally();
+            sum += stream.tally(self.grouping.stride);
         }
         let alike = 1 << self.alike.count_ones();
         let misses = (sum.commands - sum.hits) * alike;
-        let Some(timed) = &self.timed else {
+        let Some(feeding) = &self.feeding else {
             let (commands, bursts) = (sum.commands * alike, sum.bursts * alike);
             return Tally { commands, hits: commands - misses, bursts, ..Tally::default() };
         };
-        let commands = sum.commands * alike * u64::from(timed.repeat);
+        let commands = sum.commands * alike * u64::from(feeding.timed.repeat);
         let mut tally =
             Tally { commands, hits: commands - misses, bursts: sum.bursts * alike, ..Tally::default() };
         // A pair that is read as one lane of alike channels is one queue of the device.
@@ -348,7 +351,7 @@ impl Reader {
         for (lane, streams) in state.lanes.iter().zip(&self.lanes) {
             let first = &state.streams[streams[0]];
             let second = streams.get(1).map_or(first, |&s| &state.streams[s]);
-            let done = lane.finish(timed, &[first, second][..streams.len()]);
+            let done = lane.finish(feeding, &[first, second][..streams.len()]);
             tally.cycles = tally.cycles.max(done.cycles);
             tally.visits += done.activations * queues;
         }

@@ -13,10 +13,10 @@ pub use self::page::Shape;
 use self::page::Sheet;
 use self::writes::Writes;
 use crate::SeqId;
-use crate::controller::{DrainState, RefreshClock};
+use crate::controller::RefreshClock;
 use crate::error::{Error, Result};
-use crate::grouper::Tally;
-use crate::lane::Timed;
+use crate::grouper::{Tally, chunks};
+use crate::lane::{Feeding, Queue, Timed};
 use crate::manager::{BlockManager, Demand, Page, Table};
 use crate::scorer::Written;
 
@@ -39,19 +39,11 @@ struct Pass {
     states: Vec<Queue>,
 }
 
-/// A controller's state and the row of its next activation.
-#[derive(Clone, Debug, Default)]
-struct Queue {
-    state: DrainState,
-    row: u32,
-}
-
 /// Scores the requests of a block manager with pages on confined channels.
 #[derive(Debug)]
 pub struct RowGroupScorer {
     shape: Shape,
-    timed: Timed,
-    mac_stride: u32,
+    feeding: Feeding,
     prices: Prices,
     passes: [Pass; 2],
     refresh: Option<RefreshClock>,
@@ -85,8 +77,7 @@ impl RowGroupScorer {
         Ok(Self {
             passes: shape.sheets().map(pass),
             shape,
-            timed,
-            mac_stride,
+            feeding: Feeding { timed, stride: mac_stride },
             prices,
             refresh,
             lengths: FxHashMap::default(),
@@ -133,7 +124,7 @@ impl RowGroupScorer {
                 // Every pseudo-channel of a channel counts a command, but all take it at once.
                 let (hits, misses) = (pass.hits, pass.commands - pass.hits);
                 let time = hits * self.prices.hit_ps + misses * self.prices.miss_ps;
-                *time_ps += time / u64::from(self.timed.per_command);
+                *time_ps += time / u64::from(self.feeding.timed.per_command);
                 *total += Tally { cycles: 0, ..pass };
                 tally += pass;
             }
@@ -222,12 +213,12 @@ impl RowGroupScorer {
 
     /// What each pass over a request of so many tokens takes.
     fn of_length(&mut self, tokens: u64) -> [Tally; 2] {
-        let Self { shape, timed, mac_stride, passes, lengths, .. } = self;
+        let Self { shape, feeding, passes, lengths, .. } = self;
         *lengths.entry(tokens).or_insert_with(|| {
             passes.each_mut().map(|pass| {
-                let mut tally = pass.read(timed, *mac_stride, tokens);
-                tally.commands *= u64::from(timed.repeat) * u64::from(timed.per_command);
-                tally.hits = tally.commands - tally.hits * u64::from(timed.per_command);
+                let mut tally = pass.read(feeding, tokens);
+                tally.commands *= u64::from(feeding.timed.repeat) * u64::from(feeding.timed.per_command);
+                tally.hits = tally.commands - tally.hits * u64::from(feeding.timed.per_command);
                 tally.bursts = tokens * shape.token_bursts();
                 tally
             })
@@ -243,22 +234,26 @@ impl RowGroupScorer {
 
 impl Pass {
     /// Column commands, misses (as `hits`), activations and cycles of reading so many tokens in one queue.
-    fn read(&mut self, timed: &Timed, mac_stride: u32, tokens: u64) -> Tally {
-        let pages = tokens / self.sheet.tokens;
-        while self.states.len() as u64 <= pages {
-            let mut queue = self.states.last().cloned().unwrap_or_default();
-            queue.feed(timed, mac_stride, &self.full);
+    fn read(&mut self, feeding: &Feeding, tokens: u64) -> Tally {
+        let pages = (tokens / self.sheet.tokens) as usize;
+        let visits = self.full.len();
+        while self.states.len() <= pages {
+            let page = self.states.len() - 1;
+            let mut queue = self.states[page].clone();
+            feed(&mut queue, feeding, page * visits, &self.full);
             self.states.push(queue);
         }
         let rest = self.sheet.visits(tokens % self.sheet.tokens);
-        let mut queue = self.states[pages as usize].clone();
-        queue.feed(timed, mac_stride, &rest);
-        let done = queue.state.finish(&timed.controller);
-        let commands = |visits: &[u32]| visits.iter().copied().map(u64::from).sum::<u64>();
-        let misses = |visits: &[u32]| visits.iter().flat_map(|&c| cut(c, mac_stride)).count() as u64;
+        let mut queue = self.states[pages].clone();
+        feed(&mut queue, feeding, pages * visits, &rest);
+        let done = queue.finish(feeding);
+        let sum = |visits: &[u32], of: fn(u64, u32) -> u64| -> u64 {
+            visits.iter().map(|&commands| of(commands.into(), feeding.stride)).sum()
+        };
+        let total = |of| pages as u64 * sum(&self.full, of) + sum(&rest, of);
         Tally {
-            commands: pages * commands(&self.full) + commands(&rest),
-            hits: pages * misses(&self.full) + misses(&rest),
+            commands: total(|commands, _| commands),
+            hits: total(chunks),
             cycles: done.cycles,
             visits: done.activations,
             ..Tally::default()
@@ -266,22 +261,12 @@ impl Pass {
     }
 }
 
-impl Queue {
-    /// Feeds the column commands of row visits, each activation to a row of its own.
-    fn feed(&mut self, timed: &Timed, mac_stride: u32, visits: &[u32]) {
-        for &columns in visits {
-            for commands in cut(columns * timed.controller.feed().commands(), mac_stride) {
-                for _ in 0..commands {
-                    self.state.feed(&timed.controller, self.row, timed.repeat);
-                }
-                self.row += 1;
-            }
+/// Feeds the column commands of row visits, each to a row of its own from `first` on.
+fn feed(queue: &mut Queue, feeding: &Feeding, first: usize, visits: &[u32]) {
+    let issued = feeding.timed.controller.feed().commands();
+    for (row, &columns) in (first as u32..).zip(visits) {
+        for _ in 0..columns {
+            queue.feed(feeding, row, issued);
         }
     }
-}
-
-/// The commands of each activation of a row visit.
-fn cut(commands: u32, mac_stride: u32) -> impl Iterator<Item = u32> {
-    let size = commands.div_ceil(mac_stride);
-    (0..commands).step_by(size.max(1) as usize).map(move |start| size.min(commands - start))
 }

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::controller::RefreshClock;
 use crate::dram::AddressMap;
 use crate::error::{Error, Result};
-use crate::grouper::{Coalesce, Tally};
+use crate::grouper::{Grouping, Tally};
 use crate::lane::Timed;
 use crate::manager::{BlockManager, Table};
 use crate::reading::{Layout, Reader, State};
@@ -95,14 +95,19 @@ struct Limit {
 impl Scorer {
     /// A scorer for blocks of `block_bytes` whose tokens lie `token_bytes` apart, read in one pass and
     /// not timed.
-    pub fn new(map: &AddressMap, block_bytes: u64, token_bytes: u64, coalesce: Coalesce) -> Result<Self> {
+    pub fn new(
+        map: &AddressMap,
+        block_bytes: u64,
+        token_bytes: u64,
+        grouping: impl Into<Grouping>,
+    ) -> Result<Self> {
         let burst = u64::from(map.geometry().burst_bytes);
         if token_bytes == 0 || !token_bytes.is_multiple_of(burst) {
             let allowed = format!("a multiple of the burst, {burst}");
             return Err(Error::invalid("token_bytes", token_bytes, allowed));
         }
         let layout = Layout::plain(block_bytes, token_bytes)?;
-        Self::with_layout(map, layout, Traversal::Token, coalesce, None)
+        Self::with_layout(map, layout, Traversal::Token, grouping, None)
     }
 
     /// A scorer for any layout; with `timed`, cycles and row visits too.
@@ -110,10 +115,10 @@ impl Scorer {
         map: &AddressMap,
         layout: Layout,
         traversal: Traversal,
-        coalesce: Coalesce,
+        grouping: impl Into<Grouping>,
         timed: Option<&Timed>,
     ) -> Result<Self> {
-        let (readers, fit) = Reader::of_layout(map, &layout, coalesce, timed)?;
+        let (readers, fit) = Reader::of_layout(map, &layout, grouping.into(), timed)?;
         let refreshing = timed.map(|t| &t.controller).filter(|c| c.refreshes());
         // A controller that refreshes has a timing with refresh figures.
         let refresh = refreshing.and_then(|c| RefreshClock::new(c.timing()).ok());

@@ -156,7 +156,7 @@ fn pools() -> impl Strategy<Value = (&'static str, u32, u32, u32)> {
     let sized = size.prop_flat_map(|size| (8_u32.div_ceil(size)..=64 / size, Just(size)));
     (prop::sample::select(kinds()), sized, 1..=8_u32).prop_map(|(kind, (regions, size), tokens)| {
         let can_be = |&n: &u32| alloc::policy(kind, alloc::Pool::new(n * size, size)).is_ok();
-        (kind, (regions..).find(can_be).expect("a pool of some size") * size, tokens, size)
+        (kind, (regions..=regions + 64).find(can_be).expect("a pool of some size") * size, tokens, size)
     })
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{HBM3, HOST_CACHELINE, MapText, maps};
 use pimkv_core::dram::AddressMap;
-use pimkv_core::grouper::{Coalesce, Stream, Tally};
+use pimkv_core::grouper::{Coalesce, Grouping, Stream, Tally};
 use pimkv_core::manager::{Adopt, BlockManager, Round};
 use pimkv_core::scorer::Scorer;
 use pimkv_core::{Error, SeqId};
@@ -40,29 +40,41 @@ fn expand(
     Ok(channels)
 }
 
-/// Per window: a row's bursts form a group that needs as many commands as its fullest bank has bursts; one
-/// miss per distinct row, none for the row of the last burst of the window before.
-fn windows(bursts: &Bursts, window: usize) -> Tally {
-    let mut tally = Tally { bursts: bursts.len() as u64, ..Tally::default() };
+/// Per window: a row's bursts form a group that needs as many commands as its fullest bank has bursts; each
+/// distinct row is a visit, but the row of the last burst of the window before goes on with its own. Returns
+/// the visits' commands.
+fn windows(bursts: &Bursts, window: usize) -> Vec<u64> {
+    let mut visits: Vec<u64> = Vec::new();
     let mut carried = None;
     for window in bursts.chunks(window) {
         let mut groups: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
         for &(bank, row) in window {
             *groups.entry(row).or_default().entry(bank).or_default() += 1;
         }
+        let last = window.last().map(|burst| burst.1);
+        let mut goes_on = None;
         for (row, banks) in groups {
             let commands = banks.values().max().copied().unwrap_or_default();
-            tally.commands += commands;
-            tally.hits += commands - u64::from(carried != Some(row));
+            let visit = match carried {
+                Some((of, visit)) if of == row => visit,
+                _ => {
+                    visits.push(0);
+                    visits.len() - 1
+                }
+            };
+            visits[visit] += commands;
+            if last == Some(row) {
+                goes_on = Some((row, visit));
+            }
         }
-        carried = window.last().map(|burst| burst.1);
+        carried = goes_on;
     }
-    tally
+    visits
 }
 
-/// A command closes when the row changes, a bank repeats or it is full; it hits if its row is that of the
-/// command before.
-fn in_order(bursts: &Bursts, banks: u32) -> Tally {
+/// A command closes when the row changes, a bank repeats or it is full; commands of one row in a row are one
+/// visit. Returns the visits' commands.
+fn in_order(bursts: &Bursts, banks: u32) -> Vec<u64> {
     let mut commands: Vec<(u32, BTreeSet<u32>)> = Vec::new();
     for &(bank, row) in bursts {
         match commands.last_mut() {
@@ -72,21 +84,27 @@ fn in_order(bursts: &Bursts, banks: u32) -> Tally {
             _ => commands.push((row, BTreeSet::from([bank]))),
         }
     }
-    Tally {
-        commands: commands.len() as u64,
-        hits: commands.windows(2).filter(|pair| pair[0].0 == pair[1].0).count() as u64,
-        bursts: bursts.len() as u64,
-        ..Tally::default()
-    }
+    commands.chunk_by(|a, b| a.0 == b.0).map(|visit| visit.len() as u64).collect()
 }
 
-fn from_scratch(channels: &[Bursts], coalesce: Coalesce, banks: u32) -> Tally {
+/// A visit of c commands has an activation for every ceil(c / stride) of them.
+fn from_scratch(channels: &[Bursts], grouping: Grouping, banks: u32) -> Tally {
     let mut sum = Tally::default();
     for bursts in channels {
-        sum += match coalesce {
+        let visits = match grouping.coalesce {
             Coalesce::Window(window) => windows(bursts, window as usize),
             Coalesce::InOrder => in_order(bursts, banks),
         };
+        sum.bursts += bursts.len() as u64;
+        for commands in visits {
+            let (mut left, mut activations) = (commands, 0);
+            while left > 0 {
+                left = left.saturating_sub(commands.div_ceil(grouping.stride.into()));
+                activations += 1;
+            }
+            sum.commands += commands;
+            sum.hits += commands - activations;
+        }
     }
     sum
 }
@@ -136,30 +154,32 @@ struct Case {
     token_bursts: u64,
     block_tokens: u64,
     kind: &'static str,
-    coalesce: [Coalesce; 2],
+    grouping: [Grouping; 2],
 }
 
-fn coalesces() -> impl Strategy<Value = Coalesce> {
-    prop_oneof![3 => (1..=100_u32).prop_map(Coalesce::Window), 1 => Just(Coalesce::InOrder)]
+fn groupings() -> impl Strategy<Value = Grouping> {
+    let coalesce = prop_oneof![3 => (1..=100_u32).prop_map(Coalesce::Window), 1 => Just(Coalesce::InOrder)];
+    let stride = prop_oneof![2 => Just(1), 2 => 2..=7_u32, 1 => Just(64)];
+    (coalesce, stride).prop_map(|(coalesce, stride)| Grouping { coalesce, stride })
 }
 
 fn cases() -> impl Strategy<Value = Case> {
     let token_bursts = prop_oneof![1..=160_u64, (1..=5_u64, 0..=5_u32).prop_map(|(odd, log2)| odd << log2)];
     let kind = prop::sample::select(&["paged", "pim-aware"]);
-    (maps(8..=12), token_bursts, 1..=12_u64, kind, [coalesces(), coalesces()]).prop_map(
-        |(map, token_bursts, block_tokens, kind, coalesce)| {
+    (maps(8..=12), token_bursts, 1..=12_u64, kind, [groupings(), groupings()]).prop_map(
+        |(map, token_bursts, block_tokens, kind, grouping)| {
             // At least two blocks fit.
             let most = map.geometry.bursts() / 2;
             let token_bursts = token_bursts.min(most);
-            Case { map, token_bursts, block_tokens: block_tokens.min(most / token_bursts), kind, coalesce }
+            Case { map, token_bursts, block_tokens: block_tokens.min(most / token_bursts), kind, grouping }
         },
     )
 }
 
 impl Case {
-    fn scorer(&self, coalesce: Coalesce) -> Result<Scorer, Error> {
+    fn scorer(&self, grouping: Grouping) -> Result<Scorer, Error> {
         let token_bytes = self.token_bursts * u64::from(self.map.geometry.burst_bytes);
-        Scorer::new(&self.map.parse(), token_bytes * self.block_tokens, token_bytes, coalesce)
+        Scorer::new(&self.map.parse(), token_bytes * self.block_tokens, token_bytes, grouping)
     }
 
     /// As many blocks as the memory holds, up to 24.
@@ -171,7 +191,7 @@ impl Case {
     fn drive(&self, ops: Vec<(Op, u8)>) -> Result<(), TestCaseError> {
         let map = self.map.parse();
         let mut manager = self.manager()?;
-        let mut scorers = [self.scorer(self.coalesce[0])?, self.scorer(self.coalesce[1])?];
+        let mut scorers = [self.scorer(self.grouping[0])?, self.scorer(self.grouping[1])?];
         let mut totals = [Tally::default(); 2];
         for (op, look) in ops {
             match op {
@@ -220,9 +240,9 @@ impl Case {
             let mut looked_at = [Vec::new(), Vec::new()];
             for seq in manager.sequences() {
                 let channels = expand(&map, &manager, seq, self.token_bursts)?;
-                for (i, coalesce) in self.coalesce.into_iter().enumerate() {
+                for (i, grouping) in self.grouping.into_iter().enumerate() {
                     if i == 0 || look >> seq.0 & 1 == 1 {
-                        let tally = from_scratch(&channels, coalesce, map.geometry().banks());
+                        let tally = from_scratch(&channels, grouping, map.geometry().banks());
                         prop_assert_eq!(tally.bursts, manager.table(seq)?.tokens() * self.token_bursts);
                         totals[i] += tally;
                         expected[i].push(tally);
@@ -252,7 +272,7 @@ proptest! {
     /// anywhere, into a stream that has seen others, goes on like the original.
     #[test]
     fn a_stream_may_be_read_and_copied_after_any_burst(
-        (bank_bits, coalesce) in (0..=4_u32, coalesces()),
+        (bank_bits, grouping) in (0..=4_u32, groupings()),
         bursts in vec((any::<u32>(), 0..4_u32), 1..300),
         cut in any::<Index>(),
     ) {
@@ -261,26 +281,26 @@ proptest! {
         let cut = cut.index(bursts.len());
         let (mut stream, mut copy) = (Stream::default(), Stream::default());
         for &(bank, row) in bursts.iter().rev() {
-            copy.push(coalesce, banks, bank, row, |_| ());
+            copy.push(grouping, banks, bank, row, |_| ());
         }
         for (i, &(bank, row)) in bursts.iter().enumerate() {
             if i == cut {
                 copy.clone_from(&stream);
             }
-            stream.push(coalesce, banks, bank, row, |_| ());
-            let so_far = from_scratch(&[bursts[..=i].to_vec()], coalesce, banks);
-            prop_assert_eq!(stream.tally(), so_far, "after burst {}", i);
+            stream.push(grouping, banks, bank, row, |_| ());
+            let so_far = from_scratch(&[bursts[..=i].to_vec()], grouping, banks);
+            prop_assert_eq!(stream.tally(grouping.stride), so_far, "after burst {}", i);
             if i >= cut {
-                copy.push(coalesce, banks, bank, row, |_| ());
-                prop_assert_eq!(copy.tally(), so_far, "the copy, after burst {}", i);
+                copy.push(grouping, banks, bank, row, |_| ());
+                prop_assert_eq!(copy.tally(grouping.stride), so_far, "the copy, after burst {}", i);
             }
         }
         let mut stream = Stream::default();
-        prop_assert_eq!(stream.tally(), Tally::default());
+        prop_assert_eq!(stream.tally(grouping.stride), Tally::default());
         for &(bank, row) in &bursts {
-            stream.push(coalesce, banks, bank, row, |_| ());
+            stream.push(grouping, banks, bank, row, |_| ());
         }
-        prop_assert_eq!(stream.tally(), copy.tally());
+        prop_assert_eq!(stream.tally(grouping.stride), copy.tally(grouping.stride));
     }
 }
 
@@ -291,8 +311,8 @@ fn published(blocks: u32, block_tokens: u32) -> Result<BlockManager, Error> {
     Ok(manager)
 }
 
-fn scorer(block_bytes: u64, token_bytes: u64, coalesce: Coalesce) -> Result<Scorer, Error> {
-    Scorer::new(&AddressMap::parse(HOST_CACHELINE, HBM3)?, block_bytes, token_bytes, coalesce)
+fn scorer(block_bytes: u64, token_bytes: u64, grouping: impl Into<Grouping>) -> Result<Scorer, Error> {
+    Scorer::new(&AddressMap::parse(HOST_CACHELINE, HBM3)?, block_bytes, token_bytes, grouping)
 }
 
 /// The published map folds all 32 channels into one; the answer is that of all 32.
@@ -303,7 +323,7 @@ fn one_channel_stands_for_all_on_the_published_map() -> Result<(), Error> {
     for coalesce in [Coalesce::Window(64), Coalesce::InOrder] {
         let channels = expand(&map, &manager, SeqId(7), 128)?;
         let tally = scorer(16 * 4096, 4096, coalesce)?.observe(&mut manager, &[SeqId(7)])?;
-        assert_eq!(tally, [from_scratch(&channels, coalesce, HBM3.banks())]);
+        assert_eq!(tally, [from_scratch(&channels, coalesce.into(), HBM3.banks())]);
     }
     Ok(())
 }
@@ -317,7 +337,8 @@ fn huge_tokens_are_scored_run_by_run() -> Result<(), Error> {
     let mut manager = BlockManager::new("paged", 4, 2, 1)?;
     manager.admit(SeqId(7), 5)?;
     let mut scorer = Scorer::new(&map, token_bursts * 64, token_bursts * 32, coalesce)?;
-    let expected = from_scratch(&expand(&map, &manager, SeqId(7), token_bursts)?, coalesce, HBM3.banks());
+    let channels = expand(&map, &manager, SeqId(7), token_bursts)?;
+    let expected = from_scratch(&channels, coalesce.into(), HBM3.banks());
     assert_eq!(scorer.observe(&mut manager, &[SeqId(7)])?, [expected]);
     Ok(())
 }
@@ -350,6 +371,16 @@ fn sizes_that_cannot_be_are_refused() {
         let refusal = scorer(block_bytes, token_bytes, coalesce).err().map(|e| e.to_string());
         let refusal = refusal.unwrap_or_default();
         assert!(refusal.starts_with(named), "{named}: {refusal}");
+    }
+}
+
+#[test]
+fn strides_that_cannot_be_are_refused() {
+    let coalesce = Coalesce::Window(64);
+    for (stride, refused) in [(0, true), (1, false), (4096, false), (4097, true)] {
+        let scorer = scorer(65536, 4096, Grouping { coalesce, stride });
+        let refusal = scorer.err().map(|e| e.to_string()).unwrap_or_default();
+        assert_eq!(refusal.starts_with(&format!("mac_stride = {stride}")), refused, "{stride}: {refusal}");
     }
 }
 

@@ -4,25 +4,19 @@
 
 mod controller;
 mod errors;
+mod ints;
 mod manager;
 mod oplog;
 mod pool;
 mod row_groups;
 mod scorer;
 
-use numpy::{PyArray1, PyReadonlyArray1};
+use numpy::PyArray1;
 use pimkv_core::{Error, SeqId};
 use pyo3::prelude::*;
 
-/// A one-dimensional int64 array as it comes from Python.
-type Ints<'py> = PyReadonlyArray1<'py, i64>;
 /// A one-dimensional int64 array for Python.
 type IntArray<'py> = Bound<'py, PyArray1<i64>>;
-
-/// Sequence numbers out of an int64 array.
-fn seq_ids(seqs: &Ints<'_>) -> Result<Vec<SeqId>, Error> {
-    seqs.as_array().iter().map(|&seq| seq_id(seq)).collect()
-}
 
 fn seq_id(seq: i64) -> Result<SeqId, Error> {
     u32::try_from(seq).map(SeqId).map_err(|_| Error::invalid("seq", seq, "allowed 0 to 4294967295"))
@@ -31,16 +25,6 @@ fn seq_id(seq: i64) -> Result<SeqId, Error> {
 /// A count or size argument, bounded so that the core's own types hold it.
 fn bounded<T: TryFrom<i64>>(name: &'static str, value: i64, allowed: &str) -> Result<T, Error> {
     T::try_from(value).map_err(|_| Error::invalid(name, value, allowed))
-}
-
-/// Non-negative numbers out of an int64 array.
-fn counts<T: TryFrom<i64>>(name: &'static str, values: &Ints<'_>, allowed: &str) -> Result<Vec<T>, Error> {
-    values.as_array().iter().map(|&value| bounded(name, value, allowed)).collect()
-}
-
-/// Drawn indices out of an int64 array.
-fn draws(indices: &Ints<'_>) -> Result<Vec<u32>, Error> {
-    counts("indices", indices, "allowed 0 to blocks - 1")
 }
 
 /// Whether `pim-aware` keeps the published heaps.

@@ -8,8 +8,9 @@ use pimkv_core::{BlockId, Error};
 use pyo3::prelude::*;
 
 use crate::errors::Result;
+use crate::ints::{Ints, counts, draws, seq_ids};
 use crate::oplog::OpLog;
-use crate::{IntArray, Ints, bounded, counts, draws, heaps, seq_id, seq_ids};
+use crate::{IntArray, bounded, heaps, seq_id};
 
 /// Owns the blocks of a pool: one block table per sequence, reference counts, one policy.
 #[pyclass(module = "pimkv._pimkv")]

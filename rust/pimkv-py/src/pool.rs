@@ -7,7 +7,8 @@ use pimkv_core::{BlockId, Error, Owner};
 use pyo3::prelude::*;
 
 use crate::errors::Result;
-use crate::{IntArray, Ints, bounded, draws, heaps};
+use crate::ints::{Ints, draws, int64s};
+use crate::{IntArray, bounded, heaps};
 
 /// A pool of blocks under one allocation policy.
 #[pyclass(module = "pimkv._pimkv")]
@@ -56,6 +57,7 @@ impl Pool {
     /// Takes the blocks back in this order; if one cannot be, none is.
     fn give(&mut self, ids: Ints<'_>) -> Result<()> {
         let pool = self.policy.blocks();
+        let ids = int64s("ids", &ids)?;
         let mut blocks = Vec::with_capacity(ids.as_array().len());
         let mut refused = Ok(());
         for &id in ids.as_array() {

@@ -6,11 +6,12 @@ use pimkv_core::row_groups::{self, Prices, Shape};
 use pimkv_core::scorer::Written;
 use pyo3::prelude::*;
 
+use crate::bounded;
 use crate::controller::Controller;
 use crate::errors::Result;
+use crate::ints::{Ints, seq_ids};
 use crate::manager::BlockManager;
 use crate::scorer::{Counts, Scores, counts_of, scores};
-use crate::{Ints, bounded, seq_ids};
 
 /// Scores requests with K and V pages of whole row groups; a step takes as long as its busiest channel.
 #[pyclass(module = "pimkv._pimkv")]

@@ -2,7 +2,7 @@
 
 use numpy::{IntoPyArray, PyArray1};
 use pimkv_core::dram::{self, Geometry, Place};
-use pimkv_core::grouper::{Coalesce, Tally};
+use pimkv_core::grouper::{Coalesce, Grouping, Tally};
 use pimkv_core::reading::{Layout, Part};
 use pimkv_core::scorer::{self, Traversal, Written};
 use pimkv_core::{Error, Timed};
@@ -10,8 +10,9 @@ use pyo3::prelude::*;
 
 use crate::controller::Controller;
 use crate::errors::Result;
+use crate::ints::{Ints, int64s, seq_ids};
 use crate::manager::BlockManager;
-use crate::{IntArray, Ints, bounded, seq_ids};
+use crate::{IntArray, bounded};
 
 /// Four parallel int64 arrays: channel, flat bank, row, column.
 type Places<'py> = (IntArray<'py>, IntArray<'py>, IntArray<'py>, IntArray<'py>);
@@ -74,7 +75,7 @@ impl AddressMap {
     fn decode<'py>(&self, py: Python<'py>, bursts: Ints<'_>) -> Result<Places<'py>> {
         let limit = self.inner.geometry().bursts();
         let mut fields: [Vec<i64>; 4] = Default::default();
-        for &burst in bursts.as_array() {
+        for &burst in int64s("bursts", &bursts)?.as_array() {
             let number = u64::try_from(burst).ok().filter(|&b| b < limit);
             let number = number
                 .ok_or_else(|| Error::invalid("bursts", burst, format!("allowed 0 to {}", limit - 1)))?;
@@ -97,10 +98,10 @@ impl AddressMap {
     ) -> Result<IntArray<'py>> {
         let g = self.inner.geometry();
         let fields = [
-            ("channel", channel, g.channels),
-            ("bank", bank, g.banks()),
-            ("row", row, g.rows),
-            ("column", column, g.row_bytes / g.burst_bytes),
+            ("channel", int64s("channel", &channel)?, g.channels),
+            ("bank", int64s("bank", &bank)?, g.banks()),
+            ("row", int64s("row", &row)?, g.rows),
+            ("column", int64s("column", &column)?, g.row_bytes / g.burst_bytes),
         ];
         let n = fields[0].1.as_array().len();
         for (name, values, size) in &fields {
@@ -129,14 +130,15 @@ pub(crate) struct Scorer {
 #[pymethods]
 impl Scorer {
     /// A scorer on `address_map`; `window` bursts may be reordered, 0 means in order. With a controller
-    /// each command acts on `per_command` pseudo-channels and is issued `repeat` times.
+    /// each command acts on `per_command` pseudo-channels and is issued `repeat` times. A row visit of c
+    /// commands is cut into chunks of ceil(c / `mac_stride`), an activation each.
     ///
     /// Tokens lie one after the other, or as `passes` says: per pass, parts of (base, stride, bytes, block,
     /// unit) in bytes, in units of `blocks_per_unit`. `window_tokens`: only the last so many are read.
     #[new]
     #[pyo3(signature = (
         address_map, *, block_bytes, token_bytes, window, controller = None, per_command = 1, repeat = 1,
-        passes = None, blocks_per_unit = 1, window_tokens = 0, traversal = "token", count_writes = false
+        mac_stride = 1, passes = None, blocks_per_unit = 1, window_tokens = 0, traversal = "token", count_writes = false
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only
     fn new(
@@ -147,6 +149,7 @@ impl Scorer {
         controller: Option<&Controller>,
         per_command: i64,
         repeat: i64,
+        mac_stride: i64,
         passes: Option<Vec<Vec<[i64; 5]>>>,
         blocks_per_unit: i64,
         window_tokens: i64,
@@ -158,6 +161,7 @@ impl Scorer {
         let block_bytes = bounded("block_bytes", block_bytes, "allowed 1 and up")?;
         let token_bytes = bounded("token_bytes", token_bytes, "allowed 1 and up")?;
         let per_command = bounded("per_command", per_command, "1 or 2 pseudo-channels")?;
+        let stride = bounded("mac_stride", mac_stride, "allowed 1 to 4096")?;
         let repeat = bounded("repeat", repeat, "allowed 1 to 65536")?;
         let timed = controller.map(|c| Timed { controller: c.inner.clone(), per_command, repeat });
         let mut layout = Layout::plain(block_bytes, token_bytes)?;
@@ -187,7 +191,8 @@ impl Scorer {
             }
         };
         let map = &address_map.inner;
-        let mut inner = scorer::Scorer::with_layout(map, layout, traversal, coalesce, timed.as_ref())?;
+        let grouping = Grouping { coalesce, stride };
+        let mut inner = scorer::Scorer::with_layout(map, layout, traversal, grouping, timed.as_ref())?;
         if count_writes {
             inner.count_writes();
         }

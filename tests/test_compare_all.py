@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from pimkv.allocators import kinds
 from pimkv.cli import main
-from pimkv.config import Config, load
+from pimkv.config import Config, geometry, load
 from pimkv.report import rivals
 from pimkv.report.rivals import Entry, Table
 from pimkv.simulation import Simulation
@@ -129,6 +129,28 @@ def test_an_option_goes_to_the_allocators_that_have_it() -> None:
     (found,) = tables("--allocators", "paged,attacc", "--pareto", "--set", "allocator.options.max_tokens=512")
     configs = {row["allocator"]: row["config"]["allocator"]["options"] for row in found["rows"]}
     assert configs == {"paged": {}, "attacc": {"max_tokens": 512}}
+
+
+@pytest.mark.parametrize("pool", [(), ("--pool-blocks", "2048"), ("--pool-blocks", "40960")])
+def test_every_pool_has_the_bytes_of_the_others(pool: tuple[str, ...]) -> None:
+    """Up to one unit: of 1 MiB, a group of 16 blocks, or a row group of every channel."""
+    (found,) = tables("--all", *pool)
+    held = {
+        row["allocator"]: row["summary"]["pool_blocks"] * geometry(load(row["config"])).block_bytes
+        for row in found["rows"]
+    }
+    if pool:
+        assert held["paged"] == int(pool[1]) * 65536
+    assert max(abs(size - held["paged"]) for size in held.values()) < 2**20
+
+
+def test_a_pool_without_room_for_a_unit_is_told() -> None:
+    rows = {
+        row["allocator"]: row
+        for row in tables("--allocators", "paged,pimphony", "--pareto", "--pool-blocks", "15")[0]["rows"]
+    }
+    assert "no unit of it fits the pool" in rows["pimphony"]["refused"]
+    assert "summary" in rows["paged"]
 
 
 def test_a_grid_has_a_table_per_model_and_dram_and_the_home_grounds() -> None:

@@ -144,7 +144,7 @@ def _grounds(given: Given, asked: Asked) -> list[_Ground]:
                     continue
                 source = base.workload.trace or base.workload.kind
                 ground = _Ground(base.model.preset, base.dram.preset, source)
-                ground.runs = [_run(here, name, asked.backend) for name in names]
+                ground.runs = [_run(here, name, base, asked.backend) for name in names]
                 grounds.append(ground)
     if problems:
         raise ConfigError("\n".join(problems))
@@ -192,11 +192,34 @@ def _set(given: Given, path: str, value: str) -> Given:
     return replace(given, tables=merge({**given.tables, section: rest}, nest(path, value)))
 
 
-def _run(given: Given, allocator: str, backend: str) -> _Run:
+def _run(given: Given, allocator: str, base: Config, backend: str) -> _Run:
+    from pimkv.allocators import options_of
+
+    given = given.for_allocator(allocator)
     try:
-        return _Run(allocator, given.for_allocator(allocator).load(backend=backend))
+        if not base.scheduler.pool_blocks or not options_of(allocator).own_unit:
+            return _Run(allocator, given.load(backend=backend))
+        # Pools are compared in bytes: the number given is of the others' blocks.
+        blocks = _as_many_bytes(base, given.load(_pool(0), backend=backend))
+        if blocks == 0:
+            return _Run(allocator, refused="no unit of it fits the pool (--pool-blocks)")
+        return _Run(allocator, given.load(_pool(blocks), backend=backend))
     except ConfigError as error:
         return _Run(allocator, refused=_one_line(str(error)))
+
+
+def _pool(blocks: int) -> dict[str, Any]:
+    return {"scheduler": {"pool_blocks": blocks}}
+
+
+def _as_many_bytes(base: Config, config: Config) -> int:
+    """Units of an allocator, rounded down to what its pool is made of, in the bytes of `base`'s pool."""
+    from pimkv.config import geometry
+
+    mine, groups = geometry(config), geometry(config).row_groups
+    blocks = base.scheduler.pool_blocks * geometry(base).block_bytes // mine.block_bytes
+    multiple = groups.channels if groups else config.allocator.options.pool_multiple(mine.blocks_per_region)
+    return blocks // multiple * multiple
 
 
 def _one_line(message: str) -> str:

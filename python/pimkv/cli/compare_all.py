@@ -228,45 +228,49 @@ def _one_line(message: str) -> str:
 
 def _tables(grounds: Sequence[_Ground], asked: Asked) -> tuple[list[Table], bool]:
     """The finished tables, and whether a run failed rather than being refused."""
-    from pimkv.report.rivals import Entry, Table
+    from pimkv.report.rivals import Table
+
+    outcomes = iter(_outcomes([run.config for g in grounds for run in g.runs if run.config], asked))
+    entries = [
+        [_entry(run, next(outcomes) if run.config else None) for run in ground.runs] for ground in grounds
+    ]
+    failed = any(entry.failed for row in entries for entry in row)
+    if not failed and all(entry.summary is None for row in entries for entry in row):
+        reasons = dict.fromkeys(f"{e.allocator}: {e.refused}" for row in entries for e in row)
+        raise ConfigError("\n".join(reasons))
+    if not asked.untimed and asked.backend == "rust":
+        entries = _timed(entries, asked)
+    return [Table(g.model, g.dram, g.workload, row) for g, row in zip(grounds, entries, strict=True)], failed
+
+
+def _entry(run: _Run, outcome: Outcome | None) -> Entry:
+    """A row: the run's summary, or why it has none."""
+    from pimkv.report.rivals import Entry
     from pimkv.sweep.runner import Failure
 
-    configs = [run.config for ground in grounds for run in ground.runs if run.config is not None]
-    outcomes = iter(_outcomes(configs, asked))
-    tables, failed = [], False
-    done: list[list[Entry]] = []
-    for ground in grounds:
-        entries = []
-        for run in ground.runs:
-            outcome = next(outcomes) if run.config is not None else run.refused
-            if isinstance(outcome, Failure):
-                refused = outcome.error in ("ConfigError", "TraceError")
-                failed = failed or not refused
-                said = _one_line(outcome.message) if refused else f"the run failed: {outcome}"
-                entries.append(Entry(run.allocator, run.config, refused=said))
-            elif isinstance(outcome, str):
-                entries.append(Entry(run.allocator, refused=outcome))
-            else:
-                entries.append(Entry(run.allocator, run.config, outcome))
-        done.append(entries)
-    total = sum(entry.summary is not None for entries in done for entry in entries)
-    if not total and not failed:
-        reasons = dict.fromkeys(f"{e.allocator}: {e.refused}" for entries in done for e in entries)
-        raise ConfigError("\n".join(reasons))
-    timed = 0
-    if asked.untimed or asked.backend != "rust":
-        return [Table(g.model, g.dram, g.workload, e) for g, e in zip(grounds, done, strict=True)], failed
-    # Timed one by one after the runs, so that no run of ours takes the clock's core.
+    if outcome is None:
+        return Entry(run.allocator, refused=run.refused)
+    if not isinstance(outcome, Failure):
+        return Entry(run.allocator, run.config, outcome)
+    # What could not be known before the run, such as a pool that the DRAM does not hold, is no failure.
+    if outcome.error in ("ConfigError", "TraceError"):
+        return Entry(run.allocator, run.config, refused=_one_line(outcome.message))
+    return Entry(run.allocator, run.config, refused=f"the run failed: {outcome}", failed=True)
+
+
+def _timed(entries: Sequence[Sequence[Entry]], asked: Asked) -> list[list[Entry]]:
+    """The rows with their CPU time, taken one by one after the runs: no run of ours takes the clock's core."""
+    total, done = sum(map(len, entries)), 0
+    timed: list[list[Entry]] = []
     with progress("allocators timed", quiet=asked.quiet) as bar:
-        for ground, entries in zip(grounds, done, strict=True):
-            rows = []
-            for entry in entries:
-                rows.append(replace(entry, ns_per_token=_ns_per_token(entry)))
-                timed += entry.summary is not None
+        for row in entries:
+            timed.append([])
+            for entry in row:
+                timed[-1].append(replace(entry, ns_per_token=_ns_per_token(entry)))
+                done += 1
                 if bar is not None:
-                    bar(timed, total)
-            tables.append(Table(ground.model, ground.dram, ground.workload, rows))
-    return tables, failed
+                    bar(done, total)
+    return timed
 
 
 def _outcomes(configs: Sequence[Config], asked: Asked) -> list[Outcome]:

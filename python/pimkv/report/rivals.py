@@ -44,7 +44,7 @@ CLOCK = HEADS[0].index("ns/")
 
 @dataclass(frozen=True)
 class Entry:
-    """One allocator in one table: the run's config and summary, or why there is none.
+    """One allocator in one table: the run's config and summary, or why there is none (`failed`: by our fault).
 
     `ns_per_token` is the policy's time in Rust over the tokens generated: wall-clock, so it enters no file.
     """
@@ -53,6 +53,7 @@ class Entry:
     config: Config | None = None
     summary: Summary | None = None
     refused: str = ""
+    failed: bool = False
     ns_per_token: float | None = None
 
     @property
@@ -94,7 +95,7 @@ class Table:
 
     def ranked(self) -> list[Entry]:
         """By throughput, best first; those without one last, in the order asked for."""
-        return sorted(self.entries, key=lambda e: -1.0 if e.throughput is None else -e.throughput)
+        return sorted(self.entries, key=lambda e: (e.throughput is None, -(e.throughput or 0.0)))
 
     def unbeaten(self) -> set[str]:
         """The allocators that no other reaches in both bandwidth and mean batch while passing in one.

@@ -332,7 +332,6 @@ class Managers(RuleBasedStateMachine):
             self.call(lambda m, seq=seq: m.table(seq))
             self.call(lambda m, seq=seq: m.length(seq))
         self.call(lambda m: m.placement(ints(self.live)))
-        self.call(lambda m: m.pending_copies())
         self.call(lambda m: m.copies())
         for block in range(self.blocks):
             self.call(lambda m, block=block: m.refcount(block))
@@ -375,7 +374,7 @@ def test_address_maps_agree(data: st.DataObject) -> None:
 @pytest.mark.parametrize("module", [_pimkv, reference], ids=["rust", "reference"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_refused_give_changes_nothing(module: Any, kind: str) -> None:
-    pool = ready_pool(module, kind, 16, 4)
+    pool = ready_pool(module, kind, 16, 8)
     assert not options_of(kind).spans or pool.reserve(1, 6)
     ids = pool.take(1, 6)
     left = pool.free_blocks

@@ -25,7 +25,10 @@ PROGRAMS = ("pimkv", "python", "make", "cargo", "pip", "bash", "PIMKV_")
 LINKS = ("benches", "examples", "rust", "Cargo.toml", "Cargo.lock", "tests", "docs")
 
 # Commands of minutes, and those that compile: they run where everything does.
-SLOW = re.compile(r"^(pimkv reproduce --sentences|pimkv bench cost|python benches/|.*\bcargo )")
+SLOW = re.compile(
+    r"^(pimkv reproduce --sentences|pimkv bench cost|python benches/|.*\bcargo |"
+    r"pimkv compare --all --pareto --untimed (?!--headroom))"
+)
 # As in the document but for the number of operations: the long run is for a long night.
 SHORTER = {"PIMKV_SOAK_OPERATIONS=100000000": "PIMKV_SOAK_OPERATIONS=1000000"}
 

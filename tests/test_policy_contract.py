@@ -6,6 +6,7 @@ every step is in test_differential.py, over the same policies.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -32,11 +33,14 @@ def test_a_policy_is_registered_once_and_known_everywhere() -> None:
 
 
 def take_all(pool: Any, kind: str, owners: int) -> list[int]:
-    """Owners take in turn until nothing is left; one that must reserve takes all that is free."""
-    if options_of(kind).spans:
-        assert pool.reserve(0, pool.free_blocks)
-        owners = 1
+    """Owners take in turn until nothing is left; those that must reserve take, each, the most they are granted."""
     taken: list[int] = []
+    if options_of(kind).spans:
+        for owner in itertools.count():
+            granted = next((n for n in range(pool.free_blocks, 0, -1) if pool.reserve(owner, n)), 0)
+            if not granted:
+                return taken
+            taken += pool.take(owner, granted).tolist()
     while True:
         got = [int(block) for owner in range(owners) for block in pool.take(owner, 1)]
         if not got:
@@ -64,7 +68,7 @@ def test_every_block_is_handed_out_once_and_comes_back_in_any_order(
     for block in data.draw(st.permutations(taken)):
         pool.give(ints([block]))
         pool.check()
-    for owner in range(owners):
+    for owner in range(max(owners, blocks)):
         pool.forget(owner)
     assert pool.free_blocks == usable
     # What comes back is all there is, whatever order it came in.

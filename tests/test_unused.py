@@ -45,6 +45,24 @@ UNUSED = [
         '"contiguous"',
     ),
     ("--coalesce inorder", "scoring.window", "--window", "1", "64", '"inorder"'),
+    ("--allocator neupims --headroom 20", "scoring.window", "--window", "1", "64", "pages"),
+    ("--allocator neupims --headroom 20", "scoring.coalesce", "--coalesce", "window", "inorder", "pages"),
+    (
+        "--allocator neupims --headroom 20",
+        "layout.addrmap",
+        "--addrmap",
+        "host-centric",
+        "pim-friendly",
+        "pages",
+    ),
+    (
+        "--allocator neupims --headroom 20",
+        "layout.kv_layout",
+        "--kv-layout",
+        "split",
+        "merged-block",
+        "pages",
+    ),
     ("", "dram.pin_gbps", None, "100", "900", "traffic.writes"),
 ]
 # The same options where they count.
@@ -57,6 +75,7 @@ USED = [
     ("--workload spec --allocator pim-aware", "--pim-scratch", "shared", "separate"),
     ("", "--headroom", "1.5", "3"),
     ("--pool-blocks 512", "--free-order", "reversed", "shuffled"),
+    ("--allocator neupims --pool-blocks 1120", "--free-order", "reversed", "shuffled"),
     ("", "--window", "1", "64"),
     ("--writes on", "dram.pin_gbps", "100", "900"),
 ]
@@ -119,7 +138,8 @@ def test_every_reason_is_of_a_field() -> None:
         }
     )
     fields = {field for _, field, *_ in UNUSED}
-    assert set(unused(nothing_counts)) == fields
+    of_pages = load({"allocator": {"kind": "neupims"}})
+    assert {*unused(nothing_counts), *unused(of_pages)} == fields
     everything_counts = {"workload": {"kind": "spec", "trace": "a"}, "traffic": {"writes": True}}
     assert unused(load(everything_counts)) == {}
 

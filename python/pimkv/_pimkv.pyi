@@ -12,7 +12,16 @@ import numpy.typing as npt
 _Ints = npt.NDArray[np.int64]
 _IntsLike = npt.NDArray[np.integer[Any]] | Sequence[int]
 
-__all__ = ["AddressMap", "BlockManager", "Controller", "OpLog", "Pool", "Scorer", "__version__"]
+__all__ = [
+    "AddressMap",
+    "BlockManager",
+    "Controller",
+    "OpLog",
+    "Pool",
+    "RowGroupScorer",
+    "Scorer",
+    "__version__",
+]
 
 __version__: Final[str]
 
@@ -128,6 +137,7 @@ class BlockManager:
         region_impl: str = "indexed",
         own_first: bool = False,
         relocate_tail: bool = False,
+        pages: tuple[tuple[int, int], tuple[int, int]] | None = None,
     ) -> BlockManager: ...
     @property
     def free_blocks(self) -> int: ...
@@ -205,6 +215,41 @@ class Scorer:
         traversal: str = "token",
         count_writes: bool = False,
     ) -> Scorer: ...
+    def observe(self, manager: BlockManager, seqs: _IntsLike) -> tuple[_Ints, _Ints, _Ints, _Ints, _Ints]: ...
+    def settle(self, manager: BlockManager, seqs: _IntsLike) -> None: ...
+    def write_totals(self) -> tuple[int, int, int]: ...
+    def pass_totals(self) -> list[tuple[int, int, int, int, int]]: ...
+    def timed_totals(self) -> tuple[int, int, int]: ...
+    def limit_totals(self) -> tuple[int, int, int]: ...
+    def totals(self) -> tuple[int, int, int]: ...
+    def forget(self, seqs: _IntsLike) -> None: ...
+
+@final
+class RowGroupScorer:
+    def __new__(
+        cls,
+        *,
+        channels: int,
+        rows: int,
+        banks: int,
+        row_bytes: int,
+        burst_bytes: int,
+        elements: int,
+        dtype_bytes: int,
+        k_tokens: int,
+        v_tokens: int,
+        hit_ps: int,
+        miss_ps: int,
+        controller: Controller,
+        per_command: int = 1,
+        repeat: int = 1,
+        mac_stride: int = 1,
+        count_writes: bool = False,
+    ) -> RowGroupScorer: ...
+    @property
+    def pages(self) -> list[tuple[int, int]]: ...
+    @property
+    def formula_ps(self) -> int: ...
     def observe(self, manager: BlockManager, seqs: _IntsLike) -> tuple[_Ints, _Ints, _Ints, _Ints, _Ints]: ...
     def settle(self, manager: BlockManager, seqs: _IntsLike) -> None: ...
     def write_totals(self) -> tuple[int, int, int]: ...

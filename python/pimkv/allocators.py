@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Counts stay within 31 bits, so that no product of them leaves the 64-bit integers of the core.
 MOST_COUNT = 2**31
+MOST_PAGE_TOKENS = 2**20
 
 
 @cache
@@ -59,6 +60,11 @@ class AllocatorOptions(Section):
     def unit_tokens(self, config: Config) -> int:
         """Tokens of a block, of an allocator with a unit of its own; 0 if a unit holds no token."""
         raise NotImplementedError
+
+    @property
+    def page_tokens(self) -> tuple[int, int] | None:
+        """Tokens of a K and of a V page, where a request owns both in whole row groups of one channel."""
+        return None
 
 
 class PagedFifoOptions(AllocatorOptions):
@@ -124,6 +130,37 @@ class PimGatherOptions(AllocatorOptions):
     reserve: Annotated[
         int, Field(ge=0, le=MOST_COUNT, description="blocks that admission keeps free beyond its watermark")
     ] = 0
+
+
+class NeupimsOptions(AllocatorOptions):
+    """Options of the `neupims` allocator: whole row groups of one channel per request.
+
+    Source: NeuPIMs (ASPLOS 2024) and its public simulator keep the K of a token in one bank, 32 banks to a page,
+    and each dimension of V in one bank, 512 tokens along a row; a channel's free rows are a queue, and a request
+    stays on the channel it was put on, which is found greedily by estimated attention time. Our minimal model: that
+    layout whatever `kv_layout` says; the channel with most row groups that are not promised; the final length is
+    promised at admission, claimed page by page, and a request waits until a channel can promise it. No sharing.
+    """
+
+    spans: ClassVar[bool] = True
+    shares: ClassVar[bool] = False
+    own_unit: ClassVar[bool] = True
+    k_tokens: Annotated[
+        int, Field(ge=1, le=MOST_PAGE_TOKENS, description="tokens of a K page, each of them in one bank")
+    ] = 32
+    v_tokens: Annotated[
+        int,
+        Field(ge=1, le=MOST_PAGE_TOKENS, description="tokens of a V page, one behind the other along a row"),
+    ] = 512
+
+    def unit_tokens(self, config: Config) -> int:
+        """Tokens of a K page."""
+        return self.k_tokens
+
+    @property
+    def page_tokens(self) -> tuple[int, int] | None:
+        """Tokens of a K and of a V page."""
+        return self.k_tokens, self.v_tokens
 
 
 class GrowBlockOptions(AllocatorOptions):
@@ -201,6 +238,7 @@ class PattonOptions(AllocatorOptions):
 _OPTIONS: dict[str, type[AllocatorOptions]] = {
     "paged-fifo": PagedFifoOptions,
     "contiguous": ContiguousOptions,
+    "neupims": NeupimsOptions,
     "random": RandomOptions,
     "pim-aware": PimAwareOptions,
     "pim-gather": PimGatherOptions,

@@ -218,6 +218,14 @@ class Scorer(Protocol):
         """Drops cached state of sequences that left."""
 
 
+class RowGroupScorer(Scorer, Protocol):
+    """The same for requests confined to a channel each: a step's time is that of its busiest channel."""
+
+    @property
+    def formula_ps(self) -> int:
+        """The published formula's time of each step's busiest channel, summed, ps."""
+
+
 @dataclass(frozen=True)
 class Backend:
     """The classes of one backend; their signatures are the protocols above."""
@@ -226,6 +234,7 @@ class Backend:
     address_map: Callable[..., AddressMap]
     block_manager: Callable[..., BlockManager]
     scorer: Callable[..., Scorer]
+    row_group_scorer: Callable[..., RowGroupScorer]
     controller: Callable[..., object]
 
 
@@ -239,7 +248,14 @@ def choose(name: str) -> Backend:
     if name not in NAMES:
         raise config_error([Problem("backend", name, choose_from(NAMES), flag="--backend")])
     module = core() if name == "rust" else import_module("pimkv.reference")
-    return Backend(name, module.AddressMap, module.BlockManager, module.Scorer, module.Controller)
+    return Backend(
+        name,
+        module.AddressMap,
+        module.BlockManager,
+        module.Scorer,
+        module.RowGroupScorer,
+        module.Controller,
+    )
 
 
 def twin_policy(kind: str, blocks: int, blocks_per_region: int) -> Any:

@@ -28,6 +28,7 @@ from pimkv.derived import (
     unit_of,
 )
 from pimkv.errors import ConfigError
+from pimkv.row_groups import check_row_groups
 from pimkv.wording import choose_from, did_you_mean, nearest, show
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def _check_all(config: Config, report: Report) -> None:
     _check_stacks(config, report)
     _check_passes(config, report)
     _check_latent(config, report)
+    check_row_groups(config, report)
     _check_token(config, report)
     _check_block(config, report)
     _check_window(config, report)
@@ -138,10 +140,8 @@ def _check_prefix_cache(config: Config, report: Report) -> None:
     if report.sure("workload.trace") and config.workload.trace is None:
         message = "finds equal beginnings by a trace's hash chains; needs workload.trace, or leave it out"
         report.add(field, True, message)
-    if report.sure("allocator.kind") and options.spans:
-        message = (
-            f"shares blocks, and the spans of the {config.allocator.kind} allocator cannot; leave it out"
-        )
+    if report.sure("allocator.kind") and not options.shares:
+        message = f"shares blocks, and the {config.allocator.kind} allocator cannot; leave it out"
         report.add(field, True, message)
     if report.sure("allocator.kind", "allocator.options.compact") and getattr(options, "compact", False):
         message = "knows the blocks that it keeps by number, and allocator.options.compact moves them; leave one out"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pimkv import presets, timing
 from pimkv.addrmap import expand_map
+from pimkv.row_groups import RowGroups, owns_row_groups, row_groups_of
 
 if TYPE_CHECKING:
     from pimkv.config import Config
@@ -30,7 +31,8 @@ class Unit:
     """What whole blocks of one tensor fill: a region, a padded region, or a span of whole rows.
 
     kind: "exact" (blocks divide a region or fill whole ones), "padded" (`waste` of it stays empty) or "span"
-    (blocks cross the rows inside it). bytes and regions are those of the unit, its empty rest included.
+    (blocks cross the rows inside it). bytes and regions are those of the unit, its empty rest included. A
+    "row group" is a block of its own, a row index in one channel; `waste` is that of full pages.
     """
 
     kind: str
@@ -59,6 +61,13 @@ class Geometry:
     capacity_blocks: int
     tensors: int  # 2 where K and V have pools of their own
     unit: Unit  # of one tensor
+    row_groups: RowGroups | None = None  # where a block is one
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that so many tokens of one request take."""
+        if self.row_groups is None:
+            return -(-tokens // self.block_tokens)
+        return sum(-(-tokens // held) * blocks for held, blocks in self.row_groups.pages)
 
     def passes(self, config: Config, pool_blocks: int) -> list[list[Part]]:
         """What each pass reads of a token, for a pool of so many blocks.
@@ -92,6 +101,10 @@ def geometry(config: Config) -> Geometry:
     block = tokens * token
     tensors = 2 if config.layout.kv_layout == "split" and not config.model.v_dim else 1
     unit = unit_of(block // tensors, region)
+    capacity = dram.rows // unit.regions // tensors * unit.blocks
+    if groups := row_groups_of(config):
+        block, tensors, unit = groups.bytes, 1, Unit("row group", groups.bytes, 1, 1, groups.waste)
+        capacity = dram.rows * groups.channels
     return Geometry(
         channels=dram.channels // config.layout.kv_shards,
         bank_groups=dram.bank_groups,
@@ -105,9 +118,10 @@ def geometry(config: Config) -> Geometry:
         block_bytes=block,
         region_bytes=region,
         blocks_per_region=unit.blocks,
-        capacity_blocks=dram.rows // unit.regions // tensors * unit.blocks,
+        capacity_blocks=capacity,
         tensors=tensors,
         unit=unit,
+        row_groups=groups,
     )
 
 
@@ -133,9 +147,9 @@ def passes_of(config: Config) -> int:
     """Sweeps over a sequence's cache per decode step: as asked, else what the layout needs.
 
     Softmax stands between Q.K and S.V, so K and V in tensors of their own, and a latent stream, are read in
-    two; one merged stream in one, as published.
+    two, and so are K and V pages; one merged stream in one, as published.
     """
-    needs_two = config.layout.kv_layout == "split" or config.model.v_dim > 0
+    needs_two = config.layout.kv_layout == "split" or config.model.v_dim > 0 or owns_row_groups(config)
     realistic = config.experiment == "realistic" and config.layout.kv_layout != "published-split"
     return config.layout.passes or (2 if needs_two or realistic else 1)
 

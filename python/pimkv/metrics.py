@@ -72,7 +72,9 @@ def m3_gbps(m1: Floats, m2: Floats, device: Device) -> Floats:
 class Totals:
     """What a scorer counted over all steps and sequences; cycles are the controller's, without refresh.
 
-    `limit_*` are the same sums for contiguous placement, the fewest row visits.
+    `limit_*` are the same sums for contiguous placement, the fewest row visits. Where requests are confined to
+    channels, cycles are those of each step's busiest channel, `formula_ps` is the published formula's time of
+    it (ps), and the limit has all channels equally busy.
     """
 
     commands: int
@@ -84,6 +86,7 @@ class Totals:
     limit_commands: int
     limit_hits: int
     limit_cycles: int
+    formula_ps: int | None = None
 
 
 def exact(
@@ -103,13 +106,16 @@ def exact(
         time_ns = (hits * device.tccd_ns + (commands - hits) * device.trc_ns) / device.channels
         return moved / time_ns if commands else None
 
+    def confined(time_ps: int) -> float | None:
+        return moved * 1000 / time_ps if time_ps else None
+
     def controller(cycles: int) -> float | None:
         return moved * 1000 / (cycles * tck_ps) if cycles else None
 
     return {
         "m1": t.hits / t.commands if t.commands else None,
         "m2": t.bursts / (device.banks * t.commands) if t.commands else None,
-        "m3_gbps": formula(t.commands, t.hits),
+        "m3_gbps": formula(t.commands, t.hits) if t.formula_ps is None else confined(t.formula_ps),
         "m3_limit_gbps": formula(t.limit_commands, t.limit_hits),
         "controller_gbps": controller(t.cycles + t.refresh_cycles),
         "controller_gbps_no_refresh": controller(t.cycles),
@@ -167,21 +173,22 @@ def of_pass(counts: tuple[int, int, int, int, int], device: Device) -> dict[str,
     }
 
 
-def placement(counts: Ints, blocks_per_region: int) -> dict[str, Floats]:
+def placement(counts: Ints, blocks_per_region: int | None) -> dict[str, Floats]:
     """Per sample, from `BlockManager.placement` rows (n, 4); NaN where a figure is not defined.
 
     adjacent: share of consecutive logical blocks with id + 1; same_region: share in the same region;
     region_spread: distinct regions / fewest possible (undefined below 2 blocks or with one block per
-    region); runs: maximal runs of ascending consecutive ids.
+    region); runs: maximal runs of ascending consecutive ids. Without regions (None) the middle two are
+    undefined.
     """
     blocks, adjacent, same, regions = counts.astype(np.float64).T
     with np.errstate(invalid="ignore", divide="ignore"):
         pairs = np.where(blocks > 1, blocks - 1, np.nan)
-        spread = regions / np.ceil(blocks / blocks_per_region)
+        spread = regions / np.ceil(blocks / (blocks_per_region or 1))
     return {
         "adjacent": adjacent / pairs,
-        "same_region": same / pairs,
-        "region_spread": np.where((blocks > 1) & (blocks_per_region > 1), spread, np.nan),
+        "same_region": same / pairs if blocks_per_region else np.full(len(blocks), np.nan),
+        "region_spread": np.where((blocks > 1) & ((blocks_per_region or 1) > 1), spread, np.nan),
         "runs": blocks - adjacent,
     }
 

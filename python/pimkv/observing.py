@@ -33,7 +33,8 @@ class Observer(Watcher):
         self.manager = manager
         self.scorer = scorer
         self.sliding = sliding
-        self.samples = Samples(shape.read_bytes, shape.blocks_per_region, device_of(config, shape))
+        regions = None if shape.row_groups else shape.blocks_per_region
+        self.samples = Samples(shape.read_bytes, regions, device_of(config, shape))
         # Distinct units that a whole batch touches, summed over steps, for the row-batch bound.
         self.batch_units = 0
         self.scoring_s = 0.0

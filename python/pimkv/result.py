@@ -32,7 +32,7 @@ COLUMNS = (
 class Samples:
     """Sampled sequences of sampled steps, one row each, in the order they were measured."""
 
-    def __init__(self, token_bytes: int, blocks_per_region: int, device: metrics.Device) -> None:
+    def __init__(self, token_bytes: int, blocks_per_region: int | None, device: metrics.Device) -> None:
         self._token_bytes = token_bytes
         self._blocks_per_region = blocks_per_region
         self._device = device

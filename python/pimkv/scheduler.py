@@ -51,6 +51,13 @@ class Counters:
     relocated_blocks: int = 0
     staged_blocks: int = 0
     blocks_read: int = 0
+    # Summed over decode steps: running sequences, blocks that are not free, tokens in them.
+    batch: int = 0
+    held_blocks: int = 0
+    used_tokens: int = 0
+    stalls: int = 0
+    makespan: int = 0
+    generated_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,21 +65,23 @@ class Rules:
     """How requests are admitted and let go.
 
     admission: "oracle" (every running sequence can reach its final length) or "vllm" (the prompt fits and
-    `watermark` blocks stay free). spans: a request reserves all it will ever hold, and `scratch_blocks`;
-    with span_tokens it reserves so many instead, and one that needs more is dropped. stages: V of a block is
-    copied into it when it is full.
+    `watermark` blocks stay free). blocks_for: blocks that so many tokens of a request take. spans: a request
+    reserves all it will ever hold, and `scratch_blocks`; with span_tokens it reserves so many instead, and one
+    that needs more is dropped. stages: V of a block is copied into it when it is full.
     prefix_blocks: full blocks of the shared prefix, 0 if nothing can be shared. order: gives the order in
     which n blocks of a table are freed, None for table order. compact_blocks: after each step,
     regions of at most so many blocks are emptied; 0 for never. repair: blocks moved between two steps, at
     most, to gather sequences (`pim-gather`); None for a policy that relocates nothing. reserve: blocks that
-    admission keeps free beyond what its rule asks for.
+    admission keeps free beyond what its rule asks for. private: no block is ever held by two.
     """
 
     block_tokens: int
+    blocks_for: Callable[[int], int]
     max_batch: int
     admission: str = "oracle"
     watermark: int = 0
     spans: bool = False
+    private: bool = False
     span_tokens: int | None = None
     stages: bool = False
     scratch_blocks: int = 0
@@ -119,6 +128,10 @@ class Scheduler:
         self._unclaimed = 0
         # Blocks that they will hold then.
         self._final_blocks = 0
+        # Tokens that they hold now.
+        self._tokens = 0
+        # Of a fresh pool: what is no longer free is held, whether written or only reserved.
+        self._pool_blocks = manager.free_blocks
 
     def _request(self, requests: Requests, index: int) -> tuple[int, Running]:
         prompt, final = int(requests.prompt[index]), int(requests.prompt[index] + requests.output[index])
@@ -127,11 +140,11 @@ class Scheduler:
         return int(requests.arrival[index]), Running(index, prompt, final, self._blocks(final), prefix)
 
     def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self._rules.block_tokens)
+        return self._rules.blocks_for(tokens)
 
     def run(self, watcher: Watcher) -> Counters:
         """Steps until every request is done."""
-        step = 0
+        step = first = self._arrivals[0][0] if self._arrivals else 0
         counters, rules = self.counters, self._rules
         while self._running or self._arrivals or self._preempted:
             if not self._running and not self._preempted:
@@ -141,7 +154,7 @@ class Scheduler:
                 finished = self._decode(watcher)
                 self._hand_over_copies()
                 counters.decode_steps += 1
-                counters.peak_live_blocks = max(counters.peak_live_blocks, self._manager.live_blocks)
+                self._count_capacity()
                 if self._running:
                     watcher.step(step, self._batch.seqs)
                     counters.blocks_read += self._final_blocks - self._unclaimed
@@ -156,7 +169,24 @@ class Scheduler:
             step += 1
         if rules.repair is not None:
             counters.relocated_blocks = sum(self._manager.relocations[:2])
+        counters.makespan = step - first
         return counters
+
+    def _count_capacity(self) -> None:
+        """How full the pool is between decode and release, and with how many sequences.
+
+        Only the last block of a table can have room left, and no two tables share it, so that what is written
+        needs no look at the tables: where blocks are shared, all in use are full but for those rests.
+        """
+        counters, rules, live = self.counters, self._rules, self._manager.live_blocks
+        used = self._tokens
+        if not rules.private:
+            rests = (self._final_blocks - self._unclaimed) * rules.block_tokens - self._tokens
+            used = live * rules.block_tokens - rests
+        counters.peak_live_blocks = max(counters.peak_live_blocks, live)
+        counters.batch += len(self._running)
+        counters.held_blocks += self._pool_blocks - self._manager.free_blocks
+        counters.used_tokens += used
 
     def _hand_over_copies(self) -> None:
         """The engine performs the copies that growth, or repair, has asked for: each time one parallel set."""
@@ -167,6 +197,7 @@ class Scheduler:
         self._running = running
         self._batch = _Batch(running)
         self._final_blocks = sum(r.final_blocks for r in running)
+        self._tokens = sum(r.length for r in running)
 
     # ---- admission ----
 
@@ -185,6 +216,7 @@ class Scheduler:
                 request.start = request.length
                 self._running.append(request)
             elif self._running:
+                self.counters.stalls += 1
                 break
             else:
                 self.counters.dropped += 1
@@ -233,7 +265,7 @@ class Scheduler:
         return self._cache.admit(request.id, request.length, keys=request.keys or (), again=request.start > 0)
 
     def _place_span(self, request: Running) -> bool:
-        """A span for all it will hold; one that does not fit although enough blocks are free is a failure."""
+        """Room for all it will hold; that there is none although enough blocks are free is a failure."""
         scratch, tokens = self._rules.scratch_blocks, self._rules.span_tokens or request.final
         if self._manager.free_blocks < self._blocks(tokens) + scratch:
             return False
@@ -279,10 +311,13 @@ class Scheduler:
         return turn + played, played < len(players)
 
     def _lengthen(self, request: Running, tokens: int, finished: list[Running]) -> None:
-        before, block_tokens = request.length - 1, self._rules.block_tokens
+        before = self._blocks(request.length)
         request.length += tokens
-        self._unclaimed -= (before + tokens) // block_tokens - before // block_tokens
+        self._tokens += tokens
+        self.counters.generated_tokens += tokens
+        self._unclaimed -= self._blocks(request.length) - before
         if self._rules.stages:
+            block_tokens = self._rules.block_tokens
             filled = request.length // block_tokens - (request.length - tokens) // block_tokens
             self.counters.staged_blocks += filled
         if request.length == request.final:

@@ -10,15 +10,15 @@ from typing import cast
 import numpy as np
 
 from pimkv import sliding, speculation
-from pimkv.backend import Backend, BlockManager, Ints, Scorer, choose
+from pimkv.backend import Backend, BlockManager, Ints, OpLog, Scorer, choose
 from pimkv.config import Config, Geometry, command_repeat, explicit_map, geometry, refreshes, timing_of
 from pimkv.derived import DEFAULT_BLOCK_TOKENS
 from pimkv.drawing import DrawingManager
-from pimkv.errors import ConfigError, Problem
+from pimkv.errors import BrokenInvariant, ConfigError, Problem
 from pimkv.observing import Observer, OnStep
 from pimkv.prefix_cache import CachingManager, PrefixCache
 from pimkv.result import Result
-from pimkv.scheduler import Rules, Scheduler
+from pimkv.scheduler import Rules, Scheduler, Watcher
 from pimkv.sliding import Sliding
 from pimkv.summary import summarise
 from pimkv.wording import config_error
@@ -49,33 +49,34 @@ def pool_blocks(config: Config, requests: Requests) -> int:
     """Blocks of the pool: as asked, else the published formula; never more than the DRAM holds.
 
     int(headroom * max_batch * blocks of a mean request). An allocator with a unit of its own gets the bytes that
-    blocks of 16 tokens would get, rounded down; one that has its pool in regions or groups whole ones, rounded up.
+    blocks of 16 tokens would get, rounded down; one that has its pool in regions or groups whole ones, rounded
+    up; row groups are as many in every channel, rounded down.
     """
-    shape = geometry(config)
-    multiple = config.allocator.options.pool_multiple(shape.blocks_per_region)
+    shape, options, groups = geometry(config), config.allocator.options, geometry(config).row_groups
+    multiple = groups.channels if groups else options.pool_multiple(shape.blocks_per_region)
     blocks = config.scheduler.pool_blocks
     if blocks:
         if blocks % multiple:
             down = blocks - blocks % multiple
             near = [n for n in (down, down + multiple) if n]
-            what = "regions" if config.allocator.options.regions else "groups"
+            what = f"whole {'regions' if options.regions else 'groups'} of {multiple} blocks"
+            what = f"as many row groups in each of {multiple} channels" if groups else what
             raise ConfigError(
-                f"scheduler.pool_blocks = {blocks}: {config.allocator.kind} needs whole {what} of "
-                f"{multiple} blocks; nearest {' or '.join(map(str, near))} (--pool-blocks)"
+                f"scheduler.pool_blocks = {blocks}: {config.allocator.kind} needs {what}; nearest "
+                f"{' or '.join(map(str, near))} (--pool-blocks)"
             )
     else:
-        own_unit = config.allocator.options.own_unit
-        block_tokens = DEFAULT_BLOCK_TOKENS if own_unit else shape.block_tokens
+        block_tokens = DEFAULT_BLOCK_TOKENS if options.own_unit else shape.block_tokens
         mean_tokens = int(np.mean(requests.prompt + requests.output))
         per_request = -(-(mean_tokens + 1) // block_tokens)
         blocks = int(config.scheduler.headroom * config.scheduler.max_batch * per_request)
-        blocks = blocks * block_tokens // shape.block_tokens
+        blocks = blocks * block_tokens * shape.token_bytes // shape.block_bytes
+        blocks = blocks // multiple * multiple if groups else -(-blocks // multiple) * multiple
         if blocks == 0:
             raise ConfigError(
                 f"scheduler.headroom = {config.scheduler.headroom}: leaves a pool of no block at all; "
                 "raise --headroom or --max-batch"
             )
-        blocks = -(-blocks // multiple) * multiple
     if blocks > shape.capacity_blocks:
         gib = 2**30
         raise ConfigError(
@@ -106,9 +107,8 @@ class Simulation:
         record: bool = False,
         through: Callable[[BlockManager], BlockManager] | None = None,
     ) -> None:
-        if record and backend == "reference":
-            what = "only the Rust core records operations; leave out --oplog or --backend"
-            raise config_error([Problem("backend", backend, what, flag="--backend")])
+        if record:
+            _check_records(backend)
         self.config = config
         self.requests = requests_of(config) if requests is None else requests
         if config.scheduler.prefix_cache and self.requests.chains is None:
@@ -134,17 +134,9 @@ class Simulation:
         scorer = scorer_of(self._backend, config, shape, self.pool_blocks)
         if self._record:
             manager.record()
+        cache = self._prefix_cache()
         operated = manager if self._through is None else self._through(manager)
-        if config.allocator.options.draws:
-            drawing = DrawingManager(operated, block_tokens=shape.block_tokens, seed=config.seed)
-            operated = cast(BlockManager, drawing)
-        cache = PrefixCache(config.scheduler.cache_blocks) if config.scheduler.prefix_cache else None
-        caching = None
-        if cache is not None:
-            caching = CachingManager(operated, cache, block_tokens=shape.block_tokens)
-            operated = cast(BlockManager, caching)
-        rounds = _rounds(config, operated, shape)
-        scheduler = Scheduler(self.requests, operated, self._rules(shape), rounds, caching)
+        scheduler, rounds = self._scheduler(operated, cache)
         watcher = Observer(config, shape, manager, scorer, self._sliding(shape), on_step)
         if self._check:
             watcher.checks.append(manager.check)
@@ -165,14 +157,47 @@ class Simulation:
         }
         return Result(config, summary, watcher.samples, timing, manager.oplog() if self._record else None)
 
+    def operations(self) -> OpLog:
+        """What the run asks of its policy, in order. Nothing is scored: scores decide nothing.
+
+        Raises `ConfigError` on the reference backend, which does not record.
+        """
+        _check_records(self._backend.name)
+        manager = self.block_manager()
+        manager.record()
+        self._scheduler(manager, self._prefix_cache())[0].run(Watcher())
+        log = manager.oplog()
+        if log is None:
+            raise BrokenInvariant("a manager that was to record has no log")
+        return log
+
+    def _prefix_cache(self) -> PrefixCache | None:
+        return PrefixCache(self.config.scheduler.cache_blocks) if self.config.scheduler.prefix_cache else None
+
+    def _scheduler(
+        self, manager: BlockManager, cache: PrefixCache | None
+    ) -> tuple[Scheduler, speculation.Rounds | None]:
+        config, shape = self.config, geometry(self.config)
+        if config.allocator.options.draws:
+            drawing = DrawingManager(manager, block_tokens=shape.block_tokens, seed=config.seed)
+            manager = cast(BlockManager, drawing)
+        caching = None
+        if cache is not None:
+            caching = CachingManager(manager, cache, block_tokens=shape.block_tokens)
+            manager = cast(BlockManager, caching)
+        rounds = _rounds(config, manager, shape)
+        return Scheduler(self.requests, manager, self._rules(shape), rounds, caching), rounds
+
     def block_manager(self) -> BlockManager:
         """A fresh block manager as the run has it."""
         shape, options = geometry(self.config), self.config.allocator.options
+        groups = shape.row_groups
         return self._backend.block_manager(
             self.config.allocator.policy,
             self.pool_blocks,
             block_tokens=shape.block_tokens,
-            blocks_per_region=shape.blocks_per_region,
+            blocks_per_region=self.pool_blocks // groups.channels if groups else shape.blocks_per_region,
+            pages=groups.pages if groups else None,
             region_impl=getattr(options, "region_impl", "indexed"),
             best_fit=getattr(options, "plan", "none") == "best-fit",
             own_first=getattr(options, "own_first", False),
@@ -210,10 +235,12 @@ class Simulation:
             scratch = speculation.width * speculation.blocks_per_branch(shape.block_tokens)
         return Rules(
             block_tokens=shape.block_tokens,
+            blocks_for=shape.blocks_for,
             max_batch=config.scheduler.max_batch,
             admission=config.scheduler.admission,
             watermark=int(0.01 * self.pool_blocks),
             spans=options.spans,
+            private=not options.shares,
             span_tokens=getattr(options, "max_tokens", None),
             stages=options.stages and not config.model.v_dim,
             scratch_blocks=scratch,
@@ -223,6 +250,12 @@ class Simulation:
             prefix_blocks=self.requests.prefix_tokens // shape.block_tokens if options.shares else 0,
             order=_free_order(config),
         )
+
+
+def _check_records(backend: str) -> None:
+    if backend == "reference":
+        what = "only the Rust core records operations; leave out --oplog or --backend"
+        raise config_error([Problem("backend", backend, what, flag="--backend")])
 
 
 def _speculation(config: Config) -> speculation.Shape:
@@ -256,6 +289,27 @@ def _free_order(config: Config) -> Callable[[int], Ints] | None:
 def scorer_of(
     chosen: Backend, config: Config, shape: Geometry, blocks: int, window_tokens: int = 0
 ) -> Scorer:
+    """The scorer of one kind of layer over a pool of so many blocks."""
+    controller = _controller(chosen, config)
+    if groups := shape.row_groups:
+        return chosen.row_group_scorer(
+            channels=groups.channels,
+            rows=blocks // groups.channels,
+            banks=groups.banks,
+            row_bytes=shape.row_bytes,
+            burst_bytes=shape.burst_bytes,
+            elements=groups.elements,
+            dtype_bytes=config.model.dtype_bytes,
+            k_tokens=groups.pages[0][0],
+            v_tokens=groups.pages[1][0],
+            hit_ps=round(1000 * config.dram.tccd_ns),
+            miss_ps=round(1000 * config.dram.trc_ns),
+            controller=controller,
+            per_command=groups.per_command,
+            repeat=command_repeat(config),
+            mac_stride=config.controller.mac_stride,
+            count_writes=config.traffic.writes,
+        )
     address_map = chosen.address_map(
         explicit_map(config),
         channels=shape.channels,
@@ -266,21 +320,6 @@ def scorer_of(
         burst_bytes=shape.burst_bytes,
     )
     window = config.scoring.window if config.scoring.coalesce == "window" else 0
-    timing = timing_of(config)
-    controller = chosen.controller(
-        rcd=timing.nRCD,
-        rp=timing.nRP,
-        ras=timing.nRAS,
-        rc=timing.nRC,
-        rtp=timing.nRTP,
-        ccd_ab=timing.nCCDAB,
-        refi=timing.nREFI,
-        rfc=timing.nRFC,
-        max_postponed=timing.max_postponed,
-        refresh=refreshes(config),
-        queue=config.controller.queue,
-        per_pch=config.controller.feed == "per-pch",
-    )
     return chosen.scorer(
         address_map,
         block_bytes=shape.block_bytes,
@@ -295,4 +334,22 @@ def scorer_of(
         window_tokens=window_tokens,
         traversal="token" if config.layout.traversal == "token" else "row",
         count_writes=config.traffic.writes,
+    )
+
+
+def _controller(chosen: Backend, config: Config) -> object:
+    timing = timing_of(config)
+    return chosen.controller(
+        rcd=timing.nRCD,
+        rp=timing.nRP,
+        ras=timing.nRAS,
+        rc=timing.nRC,
+        rtp=timing.nRTP,
+        ccd_ab=timing.nCCDAB,
+        refi=timing.nREFI,
+        rfc=timing.nRFC,
+        max_postponed=timing.max_postponed,
+        refresh=refreshes(config),
+        queue=config.controller.queue,
+        per_pch=config.controller.feed == "per-pch",
     )

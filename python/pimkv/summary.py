@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from pimkv import metrics
-from pimkv.backend import Scorer
+from pimkv.backend import RowGroupScorer, Scorer
 from pimkv.config import Config, Geometry, command_repeat, refreshes, timing_of
 from pimkv.metrics import device_of
 from pimkv.observing import Observer
@@ -56,6 +57,7 @@ def summarise(
         "blocks_read": counters.blocks_read,
         "spec_stalls": rounds.stalls if rounds else 0,
         "copied_bytes": copied,
+        "capacity": capacity_of(shape, counters, manager.cow_copies),
         "published": samples.published(),
         "exact": exact,
         "passes": [metrics.of_pass(counts, device) for counts in scorer.pass_totals()],
@@ -83,7 +85,7 @@ def summarise(
         summary["sliding"] = {"window": config.model.window, "layers": config.model.window_layers} | of_window
         summary["model"] = _model(config, shape, pool_blocks, exact, of_window)
     if config.layout.traversal == "row-batch":
-        summary["row_batch"] = _row_batch(config, shape, watcher, device)
+        summary["row_batch"] = _row_batch(config, shape, watcher, device, exact)
     return summary
 
 
@@ -101,9 +103,27 @@ def _prefix_cache(cache: PrefixCache, shape: Geometry) -> dict[str, Any]:
     }
 
 
+def capacity_of(shape: Geometry, counters: Counters, cow_copies: int) -> dict[str, Any]:
+    """What the pool had room for: integers summed over decode steps, and their quotients."""
+    steps = counters.decode_steps
+    reserved, used = counters.held_blocks * shape.block_bytes, counters.used_tokens * shape.token_bytes
+    return {
+        "mean_batch": counters.batch / steps if steps else None,
+        "makespan": counters.makespan,
+        "generated_tokens": counters.generated_tokens,
+        "reserved_bytes": reserved,
+        "used_bytes": used,
+        "waste": (reserved - used) / used if used else None,
+        "stalls": counters.stalls,
+        "copied_blocks": counters.relocated_blocks + counters.staged_blocks + cow_copies,
+    }
+
+
 def exact_of(config: Config, shape: Geometry, scorer: Scorer) -> dict[str, Any]:
     """The exact aggregate of one kind of layer."""
     totals = metrics.Totals(*scorer.totals(), *scorer.timed_totals(), *scorer.limit_totals())
+    if shape.row_groups:
+        totals = replace(totals, formula_ps=cast(RowGroupScorer, scorer).formula_ps)
     timing = timing_of(config)
     return metrics.exact(
         totals, device_of(config, shape), timing.tCK_ps, timing.nCCDAB, command_repeat(config)
@@ -150,10 +170,13 @@ def _model(
     }
 
 
-def _row_batch(config: Config, shape: Geometry, watcher: Observer, device: metrics.Device) -> dict[str, Any]:
+def _row_batch(
+    config: Config, shape: Geometry, watcher: Observer, device: metrics.Device, exact: dict[str, Any]
+) -> dict[str, Any]:
     """An upper bound: the whole batch is read row by row, so that each row is opened once per step and pass.
 
-    It holds where a region is one row index; it needs the queries of the whole batch beside the banks.
+    It holds where a region is one row index; it needs the queries of the whole batch beside the banks. Where
+    requests share no row it is what they have anyway.
     """
     commands, _, bursts = watcher.scorer.totals()
     passes = len(watcher.scorer.pass_totals())
@@ -163,6 +186,6 @@ def _row_batch(config: Config, shape: Geometry, watcher: Observer, device: metri
     model = config.model
     queries = model.query_heads // config.layout.kv_shards // config.layout.stacks
     return {
-        "m3_gbps": moved / time_ns if commands else None,
+        "m3_gbps": exact["m3_gbps"] if shape.row_groups else moved / time_ns if commands else None,
         "query_bytes": config.scheduler.max_batch * queries * model.head_dim * model.dtype_bytes,
     }

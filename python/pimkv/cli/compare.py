@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
+from pimkv.cli.compare_all import Asked, compare_all, split, unique
 from pimkv.cli.options import (
+    INT,
     Given,
     backend_option,
     config_options,
@@ -31,20 +33,40 @@ DEFAULT_ALLOCATORS = "paged,pim-aware"
     metavar="NAME[,NAME…]",
     help=f"What to compare, the first one is the base of the ratios.  [default: {DEFAULT_ALLOCATORS}]",
 )
+@click.option("--all", "everything", is_flag=True, help="Every allocator, in one table per workload.")
+@click.option(
+    "--workloads",
+    metavar="NAME[,NAME…]",
+    help="One table per workload, as of --all, instead of --workload.",
+)
+@click.option(
+    "--pareto", is_flag=True, help="As --all, and mark whom no other reaches in both bandwidth and batch."
+)
+@click.option(
+    "--untimed", is_flag=True, help="Of --all: without the allocators' CPU time, the one clock in it."
+)
 @click.option(
     "--ablation",
     metavar="NAME",
     help="Instead of allocators compare what the levers of one are worth.  [gather]",
 )
 @backend_option
-@click.option("--out", metavar="DIR", help="Write one run folder per allocator here.")
+@click.option("--jobs", type=INT, metavar="N", help="Processes of --all.  [default: one per core]")
+@click.option(
+    "--out", metavar="DIR", help="Write one run folder per allocator here; of --all one compare.json."
+)
 @json_option
 @quiet_option
 def command(
     given: Given,
     allocators: tuple[str, ...],
+    everything: bool,
+    workloads: str | None,
+    pareto: bool,
+    untimed: bool,
     ablation: str | None,
     backend: str,
+    jobs: int | None,
     out: str | None,
     as_json: bool,
     quiet: bool,
@@ -52,21 +74,43 @@ def command(
     """Run one workload under several allocators and print one table with ratios.
 
     Ratios are against the first allocator of the list.
+
+    With --all, --workloads or --pareto, and where --dram or --model lists several (A,B), one table for each
+    workload, model and DRAM: bandwidth beside what an allocator needs of the pool, sorted by their product.
     """
+    from pimkv.errors import ConfigError
+
+    named = [name for part in allocators for name in split(part)]
+    asked = Asked(
+        named, everything, workloads, pareto=pareto, untimed=untimed, jobs=jobs, out=out,
+        backend=backend, as_json=as_json, quiet=quiet,
+    )  # fmt: skip
+    if ablation is not None:
+        if out is not None or named or asked.wide(given):
+            what = "goes without --allocator, --out and what makes many tables"
+            raise ConfigError(f"ablation = {ablation}: {what} (--ablation)")
+        click.echo(_ablation(given, ablation, backend=backend, as_json=as_json, quiet=quiet))
+        return
+    if asked.wide(given):
+        compare_all(given, asked)
+        return
+    if jobs is not None or untimed:
+        flag = "--untimed" if untimed else "--jobs"
+        raise ConfigError(f"{flag}: goes with --all, --pareto, --workloads or several grounds")
+    _few(given, asked)
+
+
+def _few(given: Given, asked: Asked) -> None:
+    """The comparison of a few allocators on one workload, with the other experiment and the other end beside it."""
     from pimkv.config import command_repeat
     from pimkv.errors import ConfigError
     from pimkv.report.tables import compare_json, compare_table
     from pimkv.simulation import Simulation, requests_of
 
-    if ablation is not None:
-        if out is not None or allocators:
-            raise ConfigError(f"ablation = {ablation}: goes without --allocator and --out (--ablation)")
-        click.echo(_ablation(given, ablation, backend=backend, as_json=as_json, quiet=quiet))
-        return
-    folder = out_folder(out)
-    names = [name.strip() for part in allocators or (DEFAULT_ALLOCATORS,) for name in part.split(",")]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"allocators = {','.join(names)}: each at most once (--allocators)")
+    backend, quiet = asked.backend, asked.quiet
+    folder = out_folder(asked.out)
+    names = list(asked.named) or split(DEFAULT_ALLOCATORS)
+    unique(names, "allocators", "--allocators")
     configs = []
     problems: dict[str, None] = {}
     for name in names:
@@ -103,7 +147,7 @@ def command(
     if folder is not None:
         for name, result in zip(names, results, strict=True):
             result.write(folder / name)
-    click.echo((compare_json if as_json else compare_table)(results, one_query, realistic))
+    click.echo((compare_json if asked.as_json else compare_table)(results, one_query, realistic))
 
 
 def _ablation(given: Given, name: str, *, backend: str, as_json: bool, quiet: bool) -> str:

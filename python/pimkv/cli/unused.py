@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pimkv.cli.options import FLAGS
+from pimkv.row_groups import owns_row_groups
 
 if TYPE_CHECKING:
     from pimkv.config import Config
@@ -41,7 +42,11 @@ def unused(config: Config) -> dict[str, str]:
         reasons["allocator.options.scratch"] = why
     if pool_blocks:
         reasons["scheduler.headroom"] = f"scheduler.pool_blocks = {pool_blocks} is the pool"
-    if config.allocator.options.spans:
+    if owns_row_groups(config):
+        why = f'the pages of allocator.kind = "{config.allocator.kind}" follow neither map nor layout nor windows'
+        fields = ("layout.addrmap", "layout.kv_layout", "scoring.coalesce", "scoring.window")
+        reasons |= dict.fromkeys(fields, why)
+    elif config.allocator.options.spans:
         why = f'allocator.kind = "{config.allocator.kind}" frees the span of a request as a whole'
         reasons["scheduler.free_order"] = why
     if config.scoring.coalesce != "window":

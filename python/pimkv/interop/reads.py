@@ -9,6 +9,7 @@ import numpy as np
 from pimkv.backend import AddressMap, Ints, choose
 from pimkv.config import Config, explicit_map, geometry, passes_of
 from pimkv.errors import Problem
+from pimkv.row_groups import owns_row_groups
 from pimkv.wording import choose_from
 
 # What both simulators model: fixed by the standard, and the most that fits.
@@ -42,6 +43,9 @@ class Reads:
 def stream_problems(config: Config) -> list[Problem]:
     """What of the config is no stream of merged tokens on HBM3 as the simulators have it."""
     problems = []
+    if owns_row_groups(config):
+        message = "its pages follow no address map, and an export does; choose another allocator"
+        problems.append(Problem("allocator.kind", config.allocator.kind, message))
     for name, value in EXACTLY.items():
         given = getattr(config.dram, name)
         if given != value:

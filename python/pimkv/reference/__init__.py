@@ -10,6 +10,7 @@ from pimkv.reference.controller import Controller
 from pimkv.reference.dram import AddressMap
 from pimkv.reference.manager import BlockManager
 from pimkv.reference.pool import Pool
+from pimkv.reference.row_groups import RowGroupScorer
 from pimkv.reference.scoring import Scorer
 
-__all__ = ["AddressMap", "BlockManager", "Controller", "Pool", "Scorer"]
+__all__ = ["AddressMap", "BlockManager", "Controller", "Pool", "RowGroupScorer", "Scorer"]

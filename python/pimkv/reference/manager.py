@@ -18,6 +18,7 @@ from pimkv.reference.arguments import INT64_MAX, Ints, integer, vector
 from pimkv.reference.gather import BRANCH, COPY, TABLE, Gather, Move
 from pimkv.reference.policies import make_policy
 from pimkv.reference.policies.contiguous import Contiguous
+from pimkv.reference.policies.neupims import Neupims
 from pimkv.reference.policies.pim_aware import PimAware
 from pimkv.reference.policies.pim_gather import PimGather
 from pimkv.reference.pool import check_region_impl, undone_on_error
@@ -41,7 +42,7 @@ class _Sequence:
     """The tokens 0..length - 1 of one sequence lie in `blocks` in order.
 
     `blocks` is longer than the length asks for only while a growth waits for more. `scratch` counts the
-    blocks kept at the end of a contiguous span, `inherited` the tokens that were there before the table,
+    blocks it has reserved that stay out of use, `inherited` the tokens that were there before the table,
     `trimmed` those that have left it in front.
     """
 
@@ -56,7 +57,10 @@ class _Sequence:
 class BlockManager:
     """The block tables of many sequences over one pool.
 
-    `kind`, `blocks` and `blocks_per_region` are those of Pool; a block holds `block_tokens` tokens.
+    `kind`, `blocks` and `blocks_per_region` are those of Pool; a block holds `block_tokens` tokens. With
+    `pages`, (tokens, blocks) of a K page and of a V page, tokens take pages of both instead; a table then
+    holds blocks in the order of the claims, those of K before those of V claimed at once, and `block_tokens`
+    is that of a K page. Only policies that reserve have pages.
     Sequences are ints in 0..2**32 - 1. A failed call changes nothing; a full pool is an answer, not a
     failure.
     """
@@ -72,12 +76,21 @@ class BlockManager:
         region_impl: str = "indexed",
         own_first: bool = False,
         relocate_tail: bool = False,
+        pages: tuple[tuple[int, int], tuple[int, int]] | None = None,
     ) -> None:
         check_region_impl(region_impl)
         self._policy = make_policy(kind, blocks, blocks_per_region)
         if isinstance(self._policy, PimAware):
             self._policy.best_fit = best_fit
         self._block_tokens = integer("block_tokens", block_tokens, 1)
+        # (tokens, blocks) of each kind of page that tokens fill; a block is a page of K and V together.
+        self.pages = [(self._block_tokens, 1)] if pages is None else _checked_pages(pages)
+        if pages is not None and not self._policy.reserves:
+            raise InvalidArgument(f"kind = {kind!r}: pages of K and V apart need a policy that reserves")
+        if self.pages[0][0] != self._block_tokens:
+            raise InvalidArgument(
+                f"block_tokens = {block_tokens}: must be those of a K page, {self.pages[0][0]}"
+            )
         self._blocks_per_region = blocks_per_region
         self._sequences: dict[int, _Sequence] = {}
         self._prefixes: dict[int, list[int]] = {}
@@ -96,13 +109,18 @@ class BlockManager:
     # ---- counters ----
 
     @property
+    def blocks(self) -> int:
+        """Blocks of the pool."""
+        return self._policy.blocks
+
+    @property
     def free_blocks(self) -> int:
-        """Blocks neither in use nor reserved by a contiguous span."""
+        """Blocks neither in use nor reserved."""
         return self._policy.free_blocks
 
     @property
     def live_blocks(self) -> int:
-        """Blocks in use, a shared one once; for `contiguous` the written blocks and the scratch."""
+        """Blocks in use, a shared one once; of what is reserved those taken and the scratch."""
         return len(self._references) + sum(s.scratch for s in self._sequences.values())
 
     @property
@@ -136,10 +154,11 @@ class BlockManager:
         """Give a new sequence a table for `tokens` tokens (1 or more); False, and no change, if none fits.
 
         With `shared` the first blocks are those, full of tokens that others have written, one reference more
-        on each; they must be in use and `tokens` must reach into or past the last of them. With `prefix` the first blocks are those of that pinned prefix, one reference more on each; `tokens`
-        must reach into or past the last of them. `contiguous` first reserves a span of ceil(reserve_tokens /
-        block_tokens) + scratch_blocks blocks, which must hold the tokens; the other kinds reserve nothing
-        and leave both numbers unused. Raises DuplicateSequence for a known sequence, InvalidArgument for a
+        on each; they must be in use and `tokens` must reach into or past the last of them. With `prefix` the
+        first blocks are those of that pinned prefix, one reference more on each; `tokens` must reach into or
+        past the last of them. Policies that reserve first set aside the blocks of `reserve_tokens`, which must
+        hold the tokens, and `scratch_blocks` more; the other kinds reserve nothing and leave both numbers
+        unused. Raises DuplicateSequence for a known sequence, InvalidArgument for a
         bad number.
         """
         seq = integer("seq", seq, 0, MAX_SEQUENCE)
@@ -148,14 +167,14 @@ class BlockManager:
         scratch = integer("scratch_blocks", scratch_blocks, 0)
         first = self._shareable(shared)
         if prefix is not None:
-            self._refuse_contiguous("prefix")
+            self._refuse_reserving("prefix")
             if first:
                 raise InvalidArgument(f"prefix = {prefix}: must be left out where blocks are shared")
             first = self._known_prefix(prefix)
         if wanted < len(first):
             raise InvalidArgument(f"tokens = {tokens}: must need at least the {len(first)} shared blocks")
-        contiguous = self._policy.kind == "contiguous"
-        if contiguous and span < wanted:
+        reserves = self._policy.reserves
+        if reserves and span < wanted:
             raise InvalidArgument(
                 f"reserve_tokens = {reserve_tokens}: must give the {wanted} blocks of {tokens} tokens"
             )
@@ -163,7 +182,7 @@ class BlockManager:
             raise DuplicateSequence(f"seq = {seq}: already has a table")
 
         with undone_on_error(self, self._policy):
-            if contiguous:
+            if reserves:
                 if not self._policy.reserve(seq, span, scratch):
                     return False
                 self._blocks_allocated += scratch
@@ -171,7 +190,7 @@ class BlockManager:
                 return False
             self._policy.plan(seq, wanted - len(first))
             self._references.update(first)
-            sequence = _Sequence(tokens, list(first), scratch if contiguous else 0)
+            sequence = _Sequence(tokens, list(first), scratch if reserves else 0)
             # The first sequence with a prefix computes it, the later ones find it.
             if prefix is None or prefix in self._prefixes_written:
                 sequence.inherited = min(tokens, len(first) * self._block_tokens)
@@ -185,11 +204,11 @@ class BlockManager:
     def pin_prefix(self, key: int, blocks: int) -> bool:
         """Take `blocks` blocks (0 or more) under the prefix's own owner for good; False if they do not fit.
 
-        Raises InvalidArgument for a key that is already pinned, and for `contiguous`, which cannot share.
+        Raises InvalidArgument for a key that is already pinned, and for policies that reserve: they cannot share.
         """
         key = integer("key", key, 0, MAX_PREFIX)
         wanted = integer("blocks", blocks, 0)
-        self._refuse_contiguous("pin_prefix")
+        self._refuse_reserving("pin_prefix")
         if key in self._prefixes:
             raise InvalidArgument(f"key = {key}: already pinned, must be a prefix that is not")
         if self._policy.free_blocks < wanted:
@@ -208,10 +227,10 @@ class BlockManager:
         """Take one reference more on the blocks at these places of the table, for a prefix cache.
 
         Raises UnknownSequence, and InvalidArgument for a place outside the table, for a block that is held
-        already and for `contiguous`, which cannot share.
+        already and for policies that reserve, which cannot share.
         """
         table = self._known(seq).blocks
-        self._refuse_contiguous("hold")
+        self._refuse_reserving("hold")
         blocks = [table[place] for place in vector("places", places, 0, len(table) - 1)]
         for i, block in enumerate(blocks):
             if block in self._held or block in blocks[:i]:
@@ -237,7 +256,7 @@ class BlockManager:
         """The blocks that a new sequence is to start with."""
         blocks = [] if shared is None else vector("shared", shared, -(2**63))
         if blocks:
-            self._refuse_contiguous("shared")
+            self._refuse_reserving("shared")
         for i, block in enumerate(blocks):
             if self.refcount(block) == 0 or block in blocks[:i]:
                 raise InvalidArgument(f"shared contains {block}: must be a block in use, named once")
@@ -285,12 +304,12 @@ class BlockManager:
     def fork(self, parent: int, child: int) -> None:
         """Give `child` the table and the length of `parent`: one reference more on each block.
 
-        Raises UnknownSequence, DuplicateSequence, and InvalidArgument for `contiguous`, which cannot share, and
+        Raises UnknownSequence, DuplicateSequence, and InvalidArgument for policies that reserve, which cannot share, and
         for a parent whose growth or speculation turn waits for blocks: both would write what it already took.
         """
         child = integer("child", child, 0, MAX_SEQUENCE)
         source = self._known(parent, "parent")
-        self._refuse_contiguous("fork")
+        self._refuse_reserving("fork")
         if child in self._sequences:
             raise DuplicateSequence(f"child = {child}: already has a table")
         if self._waits(source):
@@ -408,10 +427,10 @@ class BlockManager:
         While a sequence would keep `window` tokens or more without its first block, that block leaves its
         table and loses a reference, and the sequence is a block of tokens shorter. Returns the number of
         blocks dropped. Raises UnknownSequence (also for a sequence named twice), and InvalidArgument for
-        `contiguous` and for a sequence whose growth or speculation turn waits for blocks.
+        policies that reserve and for a sequence whose growth or speculation turn waits for blocks.
         """
         window = integer("window", window, 1)
-        self._refuse_contiguous("trim")
+        self._refuse_reserving("trim")
         seqs_list, _ = self._known_batch(seqs, 0)
         _refuse_repeated(seqs_list)
         for seq in seqs_list:
@@ -456,10 +475,10 @@ class BlockManager:
         complete). A sequence that found no block keeps its branches; a call that reaches it again continues
         that same growth.
 
-        Raises UnknownSequence and InvalidArgument; `contiguous` has no branches and is refused, and so is
+        Raises UnknownSequence and InvalidArgument; policies that reserve have no branches and are refused, as is
         "splice" on a table that still holds blocks of an unfinished grow().
         """
-        self._refuse_contiguous("speculate")
+        self._refuse_reserving("speculate")
         seqs_list, start = self._known_batch(seqs, start)
         width = integer("width", width, 1)
         depth = integer("depth", depth, 0)
@@ -583,8 +602,8 @@ class BlockManager:
         """Raise BrokenInvariant unless every block is accounted for.
 
         The policy's structures agree; each reference count equals the table entries, pins, holds of a cache
-        and pending branches that name the block; the blocks with references are exactly those in use; every table is
-        long enough and, if contiguous, the start of its span.
+        and pending branches that name the block; the blocks with references are exactly those in use; every
+        table is long enough, the start of its span if contiguous, and in its channel if `neupims`.
         """
         self._policy.check()
         counted: Counter[int] = Counter()
@@ -610,6 +629,18 @@ class BlockManager:
                 raise BrokenInvariant(f"seq {seq} has {sequence.length} tokens but {len(blocks)} blocks")
         if isinstance(self._policy, Contiguous):
             self._check_spans(self._policy.spans)
+        if isinstance(self._policy, Neupims):
+            self._check_promises(self._policy.promises)
+
+    def _check_promises(self, promises: dict[int, tuple[int, int, int]]) -> None:
+        if set(promises) != set(self._sequences):
+            raise BrokenInvariant(f"promises of {sorted(promises)} but tables of {sorted(self._sequences)}")
+        for seq, (channel, _, kept) in promises.items():
+            sequence = self._sequences[seq]
+            if any(block // self._policy.blocks_per_region != channel for block in sequence.blocks):
+                raise BrokenInvariant(f"table of seq {seq} leaves its channel {channel}: {sequence.blocks}")
+            if kept != sequence.scratch:
+                raise BrokenInvariant(f"{kept} blocks are kept for seq {seq}, not its {sequence.scratch}")
 
     def _check_spans(self, spans: dict[int, tuple[int, int, int]]) -> None:
         if set(spans) != set(self._sequences):
@@ -624,7 +655,7 @@ class BlockManager:
     # ---- the few steps everything above is made of ----
 
     def _blocks_for(self, tokens: int) -> int:
-        return -(-tokens // self._block_tokens)
+        return sum(-(-tokens // held) * blocks for held, blocks in self.pages)
 
     def _take(self, owner: int) -> int | None:
         block = self._policy.take(owner)
@@ -721,9 +752,17 @@ class BlockManager:
             raise InvalidArgument(f"prefix = {key}: is not pinned, must be one of {sorted(self._prefixes)}")
         return self._prefixes[key]
 
-    def _refuse_contiguous(self, what: str) -> None:
-        if self._policy.kind == "contiguous":
-            raise InvalidArgument(f"{what}: kind = 'contiguous' cannot share blocks or hold branches")
+    def _refuse_reserving(self, what: str) -> None:
+        if self._policy.reserves:
+            raise InvalidArgument(
+                f"{what}: kind = {self._policy.kind!r} cannot share blocks or hold branches"
+            )
+
+
+def _checked_pages(pages: tuple[tuple[int, int], tuple[int, int]]) -> list[tuple[int, int]]:
+    """(tokens, blocks) of a K page and of a V page, 1 or more each."""
+    k, v = pages
+    return [(integer("pages", tokens, 1), integer("pages", blocks, 1)) for tokens, blocks in (k, v)]
 
 
 def _refuse_repeated(seqs: list[int]) -> None:

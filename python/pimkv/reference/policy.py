@@ -17,6 +17,8 @@ class Policy:
     """
 
     kind = ""
+    # Whether owners must reserve before they take.
+    reserves = False
 
     def __init__(self, blocks: int, blocks_per_region: int) -> None:
         self.blocks = blocks
@@ -39,8 +41,11 @@ class Policy:
         """Drop what is remembered about `owner`; its blocks stay in use. Nothing by default."""
 
     def reserve(self, owner: int, blocks: int, scratch: int) -> bool:
-        """Set aside a span for `owner`; only for policies that reserve."""
-        raise InvalidArgument(f"kind = {self.kind!r}: reserve needs 'contiguous'")
+        """Set aside `blocks` for `owner` to take and `scratch` that stay out of use; False if they are not free.
+
+        Only for policies that reserve.
+        """
+        raise InvalidArgument(f"kind = {self.kind!r}: reserves nothing")
 
     def plan(self, owner: int, blocks: int) -> None:
         """Hear that `owner` is about to take so many blocks at once. Nothing by default."""

@@ -44,11 +44,17 @@ def scene(config: Config, summary: dict[str, Any]) -> str:
     """What was run, in two lines."""
     source = config.workload.trace or config.workload.kind
     passes = "1 pass" if passes_of(config) == 1 else f"{passes_of(config)} passes"
+    shape = geometry(config)
+    layout: str = config.layout.kv_layout
+    blocks = f"({config.layout.addrmap}), {shape.block_tokens}-token blocks"
+    if shape.row_groups:
+        # Neither the map nor the layout has a say.
+        k, v = (tokens for tokens, _ in shape.row_groups.pages)
+        layout, blocks = "K and V pages", f"in row groups, pages of {k} tokens of K and {v} of V"
     return (
         f"{source}, {summary['completed'] + summary['dropped']} requests, seed {config.seed}: "
-        f"{config.model.preset} on {config.dram.preset} ({config.layout.addrmap}), "
-        f"{geometry(config).block_tokens}-token blocks\n"
-        f"{config.experiment} experiment: {config.layout.kv_layout}, {passes}, "
+        f"{config.model.preset} on {config.dram.preset} {blocks}\n"
+        f"{config.experiment} experiment: {layout}, {passes}, "
         f"{config.scheduler.admission} admission, writes {'charged' if config.traffic.writes else 'not charged'}"
     )
 
@@ -58,6 +64,9 @@ def details(config: Config, summary: dict[str, Any]) -> list[Row]:
     model, unit = summary["model"], summary["unit"]
     words = unit_words({"unit": unit["kind"], "unit_blocks": unit["blocks"], "unit_regions": unit["regions"],
                         "waste": unit["waste"]})  # fmt: skip
+    if groups := geometry(config).row_groups:
+        k, v = (rows for _, rows in groups.pages)
+        words = f"row groups of {size(groups.bytes)}: {k} to a K page, {v} to a V page"
     held = f"{size(model['pool_bytes_per_stack'])} of {size(model['stack_bytes'])}"
     if model["pool_bytes_per_stack"] > model["stack_bytes"]:
         held += ": MORE THAN THE STACK HOLDS"
@@ -139,7 +148,18 @@ def run_table(result: Result) -> str:
         ("blocks allocated", s["blocks_allocated"], "admission failures", s["admission_failures"]),
     ]
     lines = [f"{result.config.allocator.kind}: {scene(result.config, s)}", "", *aligned(rows), ""]
-    lines += aligned([(a, f"{b:,}", f"   {c}", f"{d:,}") for a, b, c, d in counts])
+    room = s["capacity"]
+    cells = [(a, f"{b:,}", f"   {c}", f"{d:,}") for a, b, c, d in counts]
+    cells += [
+        ("makespan, steps", f"{room['makespan']:,}", "   mean batch", figure(room["mean_batch"], 2)),
+        (
+            "steps stalled for blocks",
+            f"{room['stalls']:,}",
+            "   waste, empty / used",
+            figure(room["waste"], 4),
+        ),
+    ]
+    lines += aligned(cells)
     lines += ["", *aligned(details(result.config, s), left=2)]
     return "\n".join([*lines, "", *LEGEND])
 

@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 
 use crate::controller::{Controller, DrainState, Drained, Feed, MAX_QUEUE};
+use crate::error::{Error, Result};
 use crate::grouper::{Stream, Visit, chunk};
 
 /// Chunks are numbered round: further apart than a queue is deep, two of one number never meet.
@@ -25,6 +26,19 @@ pub struct Timed {
     pub per_command: u32,
     /// Times each command is issued, once per group of queries that it serves.
     pub repeat: u32,
+}
+
+impl Timed {
+    /// Refuses numbers that no device has.
+    pub(crate) fn validate(&self) -> Result<()> {
+        if !matches!(self.per_command, 1 | 2) {
+            return Err(Error::invalid("per_command", self.per_command, "1 or 2 pseudo-channels"));
+        }
+        if !(1..=1 << 16).contains(&self.repeat) {
+            return Err(Error::invalid("repeat", self.repeat, "allowed 1 to 65536"));
+        }
+        Ok(())
+    }
 }
 
 /// How visits become queue commands, and how many of its commands an activation serves.
@@ -46,7 +60,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// Appends commands to `row`, not yet repeated.
-    fn feed(&mut self, feeding: &Feeding, row: u32, commands: u32) {
+    pub(crate) fn feed(&mut self, feeding: &Feeding, row: u32, commands: u32) {
         let Timed { controller, repeat, .. } = &feeding.timed;
         if feeding.stride == 1 {
             self.state.feed(controller, row, commands * repeat);
@@ -70,7 +84,8 @@ impl Queue {
         }
     }
 
-    fn finish(mut self, feeding: &Feeding) -> Drained {
+    /// What the stream takes if it ends here.
+    pub(crate) fn finish(mut self, feeding: &Feeding) -> Drained {
         self.end_visit(feeding);
         self.state.finish(&feeding.timed.controller)
     }

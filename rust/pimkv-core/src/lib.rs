@@ -3,7 +3,8 @@
 //!
 //! Data flows one way: a [`manager::BlockManager`] owns block tables and asks an [`alloc::Policy`]
 //! for block ids; a [`scorer::Scorer`] reads the tables, places their bytes with a
-//! [`dram::AddressMap`] and counts all-bank commands with the [`grouper`].
+//! [`dram::AddressMap`] and counts all-bank commands with the [`grouper`]; where requests own whole row groups
+//! of a channel, a [`row_groups::RowGroupScorer`] counts them from the lengths.
 //!
 //! Nothing here knows Python, does I/O or draws a random number; all figures are exact integers.
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ mod lane;
 pub mod manager;
 pub mod oplog;
 pub mod reading;
+pub mod row_groups;
 pub mod scorer;
 pub mod timing;
 

@@ -4,6 +4,7 @@
 //! an open speculation round. It goes back to the policy when the last one lets go. Running out of blocks is
 //! an answer, not an error; a refused call leaves everything as it was.
 
+mod demand;
 mod picker;
 mod relocation;
 mod sharing;
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub use self::demand::{Demand, Page};
 use self::picker::Picker;
 pub use self::relocation::Relocations;
 use self::speculation::Turn;
@@ -144,6 +146,9 @@ pub struct BlockManager {
     /// What the policy is called and whether it plans, for the header of a log.
     kind: Box<str>,
     best_fit: bool,
+    /// Blocks that tokens take.
+    demand: Demand,
+    /// Tokens of a block, or of a K page.
     block_tokens: u32,
     blocks_per_region: u32,
     /// References per block; 0 is free.
@@ -168,12 +173,14 @@ impl BlockManager {
         Self::with_pool(kind, alloc::Pool::new(blocks, blocks_per_region), block_tokens)
     }
 
-    /// The same, with every option of the pool.
-    pub fn with_pool(kind: &str, pool: alloc::Pool, block_tokens: u32) -> Result<Self> {
-        if block_tokens == 0 {
-            return Err(Error::invalid("block_tokens", block_tokens, "allowed 1 and up"));
-        }
+    /// The same, with every option of the pool and any demand.
+    pub fn with_pool(kind: &str, pool: alloc::Pool, demand: impl Into<Demand>) -> Result<Self> {
+        let demand = demand.into().validate()?;
         let policy = alloc::policy(kind, pool)?;
+        if matches!(demand, Demand::Pages(_)) && !policy.reserves() {
+            let what = "pages of K and V apart need a policy that reserves and shares nothing";
+            return Err(Error::invalid("kind", format!("{kind:?}"), what));
+        }
         let gathers = policy.index().is_some();
         Ok(Self {
             gather: gathers.then(|| Box::new(Gather::new(pool.levers, pool.blocks, pool.blocks_per_region))),
@@ -181,7 +188,8 @@ impl BlockManager {
             relocations: Relocations::default(),
             kind: kind.into(),
             best_fit: pool.best_fit,
-            block_tokens,
+            demand,
+            block_tokens: demand.block_tokens(),
             blocks_per_region: pool.blocks_per_region,
             references: vec![0; pool.blocks as usize],
             tables: FxHashMap::default(),
@@ -200,10 +208,16 @@ impl BlockManager {
         self.policy.blocks()
     }
 
-    /// Tokens per block.
+    /// Tokens per block, or per K page.
     #[must_use]
     pub fn block_tokens(&self) -> u32 {
         self.block_tokens
+    }
+
+    /// Blocks that tokens take.
+    #[must_use]
+    pub fn demand(&self) -> Demand {
+        self.demand
     }
 
     /// Blocks that can still be handed out.
@@ -249,7 +263,7 @@ impl BlockManager {
 
     /// Blocks that `tokens` tokens fill.
     fn blocks_for(&self, tokens: u64) -> u64 {
-        tokens.div_ceil(u64::from(self.block_tokens))
+        self.demand.blocks_for(tokens)
     }
 
     fn take(&mut self, owner: Owner) -> Option<BlockId> {
@@ -356,7 +370,12 @@ impl BlockManager {
 
     fn refuse_if_reserving(&self, what: &'static str) -> Result<()> {
         if self.policy.reserves() {
-            return Err(Error::invalid("kind", "contiguous", format!("{what} shares blocks; spans cannot")));
+            let kind = format!("{:?}", self.kind);
+            return Err(Error::invalid(
+                "kind",
+                kind,
+                format!("{what} shares blocks; what is reserved cannot be"),
+            ));
         }
         Ok(())
     }
@@ -493,7 +512,7 @@ impl BlockManager {
         let length = table.tokens + tokens;
         let first = (table.tokens / block_tokens) as usize;
         let shared = table.blocks.get(first).is_some_and(|b| self.references[b.index()] > 1);
-        if !shared && length <= table.blocks.len() as u64 * block_tokens {
+        if !shared && self.demand.fits(length, table.blocks.len() as u64) {
             table.tokens = length;
             return Ok(true);
         }

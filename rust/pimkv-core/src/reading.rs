@@ -175,12 +175,7 @@ impl Reader {
             return Err(Error::invalid("mac_stride", grouping.stride, format!("allowed 1 to {MAX_STRIDE}")));
         }
         if let Some(timed) = timed {
-            if !matches!(timed.per_command, 1 | 2) {
-                return Err(Error::invalid("per_command", timed.per_command, "1 or 2 pseudo-channels"));
-            }
-            if !(1..=1 << 16).contains(&timed.repeat) {
-                return Err(Error::invalid("repeat", timed.repeat, "allowed 1 to 65536"));
-            }
+            timed.validate()?;
         }
         let reader = |pass: &Vec<Part>| Self::new(map, layout.blocks_per_unit, pass, grouping, timed);
         Ok((layout.passes.iter().map(reader).collect(), layout.capacity(map)))

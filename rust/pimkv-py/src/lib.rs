@@ -8,6 +8,7 @@ mod ints;
 mod manager;
 mod oplog;
 mod pool;
+mod row_groups;
 mod scorer;
 
 use numpy::PyArray1;
@@ -46,6 +47,8 @@ mod _pimkv {
     use super::oplog::OpLog;
     #[pymodule_export]
     use super::pool::Pool;
+    #[pymodule_export]
+    use super::row_groups::RowGroupScorer;
     #[pymodule_export]
     use super::scorer::{AddressMap, Scorer};
 

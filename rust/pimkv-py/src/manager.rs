@@ -3,7 +3,7 @@
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods};
 use pimkv_core::alloc::Pool;
 use pimkv_core::gather::Levers;
-use pimkv_core::manager::{self, Admission, Adopt, Round};
+use pimkv_core::manager::{self, Admission, Adopt, Demand, Page, Round};
 use pimkv_core::{BlockId, Error};
 use pyo3::prelude::*;
 
@@ -20,6 +20,22 @@ pub(crate) struct BlockManager {
 
 fn prefix_key(key: i64) -> std::result::Result<u32, Error> {
     bounded("prefix", key, "allowed 0 to 4294967295")
+}
+
+/// What tokens take: blocks of `block_tokens`, or pages.
+fn demand(block_tokens: u32, pages: Option<[(i64, i64); 2]>) -> std::result::Result<Demand, Error> {
+    let Some(pages) = pages else {
+        return Ok(Demand::Blocks(block_tokens));
+    };
+    let size = |value| bounded("pages", value, "1 to 4294967295 tokens and blocks each");
+    let page = |(tokens, blocks)| Ok::<_, Error>(Page { tokens: size(tokens)?, blocks: size(blocks)? });
+    let [k, v] = pages;
+    let demand = Demand::Pages([page(k)?, page(v)?]);
+    if demand.block_tokens() != block_tokens {
+        let of_k = format!("those of a K page, {}", demand.block_tokens());
+        return Err(Error::invalid("block_tokens", block_tokens, of_k));
+    }
+    Ok(demand)
 }
 
 /// A two-dimensional array of `rows` rows.
@@ -41,9 +57,10 @@ impl BlockManager {
 
 #[pymethods]
 impl BlockManager {
-    /// An empty pool of `blocks` blocks under the policy `kind`.
+    /// An empty pool of `blocks` blocks under the policy `kind`. `pages`: (tokens, blocks) of a K page and of
+    /// a V page, where those have tables of their own (`neupims`); `block_tokens` is then that of a K page.
     #[new]
-    #[pyo3(signature = (kind, blocks, *, block_tokens, blocks_per_region = 1, best_fit = false, region_impl = "indexed", own_first = false, relocate_tail = false))]
+    #[pyo3(signature = (kind, blocks, *, block_tokens, blocks_per_region = 1, best_fit = false, region_impl = "indexed", own_first = false, relocate_tail = false, pages = None))]
     #[allow(clippy::fn_params_excessive_bools, clippy::too_many_arguments)]
     fn new(
         kind: &str,
@@ -54,14 +71,16 @@ impl BlockManager {
         region_impl: &str,
         own_first: bool,
         relocate_tail: bool,
+        pages: Option<[(i64, i64); 2]>,
     ) -> Result<Self> {
         let blocks = bounded("blocks", blocks, "allowed 1 to 2147483648")?;
         let block_tokens = bounded("block_tokens", block_tokens, "allowed 1 to 4294967295")?;
+        let demand = demand(block_tokens, pages)?;
         let blocks_per_region = bounded("blocks_per_region", blocks_per_region, "allowed 1 to 4294967295")?;
         let heaps = heaps(region_impl)?;
         let pool =
             Pool { blocks, blocks_per_region, best_fit, heaps, levers: Levers { own_first, relocate_tail } };
-        Ok(Self { inner: manager::BlockManager::with_pool(kind, pool, block_tokens)? })
+        Ok(Self { inner: manager::BlockManager::with_pool(kind, pool, demand)? })
     }
 
     /// Blocks that can still be handed out.

@@ -18,7 +18,26 @@ use crate::{IntArray, bounded};
 type Places<'py> = (IntArray<'py>, IntArray<'py>, IntArray<'py>, IntArray<'py>);
 
 /// Per sequence: commands, hits, bursts, cycles, visits.
-type Scores<'py> = (IntArray<'py>, IntArray<'py>, IntArray<'py>, IntArray<'py>, IntArray<'py>);
+pub(crate) type Scores<'py> = (IntArray<'py>, IntArray<'py>, IntArray<'py>, IntArray<'py>, IntArray<'py>);
+
+/// Commands, hits, bursts, cycles, visits.
+pub(crate) type Counts = (u64, u64, u64, u64, u64);
+
+pub(crate) fn counts_of(tally: &Tally) -> Counts {
+    (tally.commands, tally.hits, tally.bursts, tally.cycles, tally.visits)
+}
+
+pub(crate) fn scores<'py>(py: Python<'py>, tallies: &[Tally]) -> Scores<'py> {
+    let column =
+        |field: fn(&Tally) -> u64| PyArray1::from_iter(py, tallies.iter().map(|t| field(t).cast_signed()));
+    (
+        column(|t| t.commands),
+        column(|t| t.hits),
+        column(|t| t.bursts),
+        column(|t| t.cycles),
+        column(|t| t.visits),
+    )
+}
 
 /// A bit-field address map over burst numbers.
 #[pyclass(frozen, module = "pimkv._pimkv")]
@@ -189,17 +208,7 @@ impl Scorer {
         seqs: Ints<'_>,
     ) -> Result<Scores<'py>> {
         let seqs = seq_ids(&seqs)?;
-        let tallies = py.detach(|| self.inner.observe(&mut manager.inner, &seqs))?;
-        let column = |field: fn(&Tally) -> u64| {
-            PyArray1::from_iter(py, tallies.iter().map(|t| field(t).cast_signed()))
-        };
-        Ok((
-            column(|t| t.commands),
-            column(|t| t.hits),
-            column(|t| t.bursts),
-            column(|t| t.cycles),
-            column(|t| t.visits),
-        ))
+        Ok(scores(py, &py.detach(|| self.inner.observe(&mut manager.inner, &seqs))?))
     }
 
     /// Commands, hits and bursts over everything observed.
@@ -220,9 +229,8 @@ impl Scorer {
     }
 
     /// Per pass: commands, hits, bursts, cycles, visits over everything observed.
-    fn pass_totals(&self) -> Vec<(u64, u64, u64, u64, u64)> {
-        let passes = self.inner.pass_totals().iter();
-        passes.map(|t| (t.commands, t.hits, t.bursts, t.cycles, t.visits)).collect()
+    fn pass_totals(&self) -> Vec<Counts> {
+        self.inner.pass_totals().iter().map(counts_of).collect()
     }
 
     /// Cycles without refresh, cycles of refresh on top, and row visits over everything observed.

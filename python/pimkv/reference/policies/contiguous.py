@@ -16,6 +16,7 @@ class Contiguous(Policy):
     """
 
     kind = "contiguous"
+    reserves = True
 
     def __init__(self, blocks: int, blocks_per_region: int) -> None:
         super().__init__(blocks, blocks_per_region)

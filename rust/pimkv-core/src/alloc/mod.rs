@@ -53,15 +53,15 @@ pub trait Policy: Send + Sync {
         Err(Error::invalid("kind", "this policy", "only pim-aware compacts regions"))
     }
 
-    /// Whether owners must reserve a span before they take.
+    /// Whether owners must reserve before they take.
     fn reserves(&self) -> bool {
         false
     }
 
-    /// Sets a span aside for the owner: `usable` blocks for its coming takes, then `held_back` ones
-    /// that stay out of use; `false` if none is free.
+    /// Sets blocks aside for the owner, as a span or as a promise: `usable` blocks for its coming takes, and
+    /// `held_back` ones that stay out of use; `false` if they are not free.
     fn reserve(&mut self, _owner: Owner, _usable: u32, _held_back: u32) -> Result<bool> {
-        Err(Error::invalid("kind", "this policy", "only contiguous reserves spans"))
+        Err(Error::invalid("kind", "this policy", "it reserves nothing"))
     }
 
     /// Whether takes consume indices that are drawn outside and fed in.
@@ -103,7 +103,7 @@ pub trait Policy: Send + Sync {
 pub struct Pool {
     /// Blocks, all free.
     pub blocks: u32,
-    /// Blocks that share one row index.
+    /// Blocks that share one row index; `neupims`: those of a channel.
     pub blocks_per_region: u32,
     /// `pim-aware`: with no wholly free region, a request starts in the tightest one that holds it.
     pub best_fit: bool,
@@ -144,6 +144,7 @@ policies! {
     random: "random",
     pim_aware: "pim-aware",
     pim_gather: "pim-gather",
+    neupims: "neupims",
     patton: "patton",
 }
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from policy_pools import ints
 
+from pimkv import _pimkv, reference
 from pimkv.allocators import Allocator, AttaccOptions, options_of, policy_of
 from pimkv.bench.ops import measure
 from pimkv.bench.twins import replay_twin
@@ -107,6 +109,38 @@ def test_pools_of_different_units_are_equal_in_bytes() -> None:
         assert paged - unit < pool(kind) < paged + grouped
     with pytest.raises(ConfigError, match="patton needs whole groups of 16 blocks; nearest 96 or 112"):
         Simulation(load(tables("patton", {"scheduler": {"pool_blocks": 100}})))
+
+
+# ---- each rule by hand ----
+
+
+@pytest.mark.parametrize("module", [_pimkv, reference], ids=["rust", "reference"])
+def test_the_rules_by_hand(module: Any) -> None:
+    def after(kind: str, blocks: int, take: int, back: list[int]) -> Any:
+        pool = module.Pool(kind, blocks)
+        pool.take(0, take)
+        pool.give(ints(back))
+        return pool
+
+    assert after("paged-fifo", 6, 3, [2, 1]).take(0, 9).tolist() == [4, 5, 2, 1]
+    assert after("lowest-id", 6, 4, [2, 0]).take(0, 9).tolist() == [0, 2, 4, 5]
+    # The list is used up before what has been freed is merged in, sorted.
+    assert after("sglang-sorted", 6, 4, [2, 0]).take(0, 9).tolist() == [4, 5, 0, 2]
+    # A group each; without an empty one the roomiest is shared, the lowest number first.
+    pool = module.Pool("patton", 32)
+    assert pool.take(1, 2).tolist() == [0, 1] and pool.take(2, 3).tolist() == [16, 17, 18]
+    assert pool.take(3, 1).tolist() == [2] and pool.take(1, 1).tolist() == [3]
+    assert pool.take(2, 13).tolist() == list(range(19, 32)) and pool.take(2, 1).tolist() == [4]
+
+
+@pytest.mark.parametrize("module", [_pimkv, reference], ids=["rust", "reference"])
+def test_an_admission_that_finds_too_short_a_list_sorts_it_first(module: Any) -> None:
+    for tokens, table in ((2, [4, 5]), (3, [0, 1, 4])):
+        manager = module.BlockManager("sglang-sorted", 6, block_tokens=1)
+        manager.admit(0, 2)
+        manager.admit(1, 2)
+        manager.release(ints([0]))
+        assert manager.admit(2, tokens) and manager.table(2).tolist() == table
 
 
 # ---- what each shows ----

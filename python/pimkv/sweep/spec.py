@@ -185,8 +185,9 @@ def _known(path: str, field: str, found: list[Problem]) -> bool:
     if field in fields:
         return True
     last = field.rpartition(".")[2]
+    # The right name in a wrong place, unless the whole is closer to something else.
     meant = next((known for known in fields if known.rpartition(".")[2] == last), None)
-    guess = meant or nearest(field, fields, least=0.01)
+    guess = nearest(field, fields, least=0.9) or meant or nearest(field, fields, least=0.01)
     found.append(Problem(f"{path}.{field}", None, "the config has no such field", did_you_mean(guess)))
     return False
 
@@ -195,7 +196,7 @@ def _known(path: str, field: str, found: list[Problem]) -> bool:
 def _fields() -> tuple[str, ...]:
     """Dotted names of all fields and tables of a config, with the options of every allocator."""
     names = dict.fromkeys(_paths(Config, ""))
-    for kind in get_args(Allocator.model_fields["kind"].annotation):
+    for kind in Allocator.choices("kind"):
         names |= dict.fromkeys(f"allocator.options.{option}" for option in Allocator.options_of(kind))
     return tuple(names)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache, reduce
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pimkv.config import Allocator, Config, load, merge, read_toml
 from pimkv.errors import ConfigError, Problem, TraceError

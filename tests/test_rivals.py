@@ -166,13 +166,13 @@ def test_stock_orders_stand_between_paged_and_pim_aware() -> None:
 
 
 @pytest.mark.parametrize(
-    ("max_tokens", "waste", "mean_waste", "batch", "dropped"),
-    [(2048, 2.943, 2.84, 21.3, 15), (4096, 6.325, 6.67, 11.5, 1), (8192, 13.463, 15.27, 5.9, 0)],
+    ("max_tokens", "waste", "of_sums", "batch", "dropped"),
+    [(2048, 2.84, 2.943, 21.3, 15), (4096, 6.67, 6.325, 11.5, 1), (8192, 15.27, 13.463, 5.9, 0)],
 )
 def test_a_static_reservation_wastes_memory_and_cuts_the_batch(
-    max_tokens: int, waste: float, mean_waste: float, batch: float, dropped: int
+    max_tokens: int, waste: float, of_sums: float, batch: float, dropped: int
 ) -> None:
-    """Reserved but empty / used; the prototype's 2.8, 6.7 and 15 are means over steps of that ratio."""
+    """Reserved but empty / used, mean over decode steps: the prototype's 2.8, 6.7 and 15."""
     steps: list[tuple[int, int]] = []
 
     def on_step(_: int, seqs: Any, manager: Any) -> None:
@@ -181,10 +181,13 @@ def test_a_static_reservation_wastes_memory_and_cuts_the_batch(
     run = Simulation(load(tables("attacc", requests=1000, max_tokens=max_tokens)))
     counts = run.run(on_step=on_step).summary
     reserved, used = sum(n for n, _ in steps) * max_tokens, sum(tokens for _, tokens in steps)
-    assert round((reserved - used) / used, 3) == waste
+    assert round((reserved - used) / used, 3) == of_sums
     ratios = [(n * max_tokens - tokens) / tokens for n, tokens in steps]
-    assert round(sum(ratios) / len(ratios), 2) == mean_waste
-    assert round(sum(n for n, _ in steps) / len(steps), 1) == batch
+    assert counts["capacity"]["waste"] == pytest.approx(sum(ratios) / len(ratios), rel=1e-12)
+    assert round(counts["capacity"]["waste"], 2) == waste
+    assert (
+        round(counts["capacity"]["mean_batch"], 1) == batch == round(sum(n for n, _ in steps) / len(steps), 1)
+    )
     final = run.requests.prompt + run.requests.output
     assert counts["dropped"] == int((final > max_tokens).sum()) == dropped
     assert counts["completed"] == 1000 - dropped

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -51,10 +51,11 @@ class Counters:
     relocated_blocks: int = 0
     staged_blocks: int = 0
     blocks_read: int = 0
-    # Summed over decode steps: running sequences, blocks that are not free, tokens in them.
+    # Running sequences, summed over decode steps.
     batch: int = 0
-    held_blocks: int = 0
-    used_tokens: int = 0
+    # Of each decode step: blocks that are not free, and tokens in them.
+    held_blocks: list[int] = field(default_factory=list)
+    used_tokens: list[int] = field(default_factory=list)
     stalls: int = 0
     makespan: int = 0
     generated_tokens: int = 0
@@ -185,8 +186,8 @@ class Scheduler:
             used = live * rules.block_tokens - rests
         counters.peak_live_blocks = max(counters.peak_live_blocks, live)
         counters.batch += len(self._running)
-        counters.held_blocks += self._pool_blocks - self._manager.free_blocks
-        counters.used_tokens += used
+        counters.held_blocks.append(self._pool_blocks - self._manager.free_blocks)
+        counters.used_tokens.append(used)
 
     def _hand_over_copies(self) -> None:
         """The engine performs the copies that growth, or repair, has asked for: each time one parallel set."""

@@ -104,16 +104,19 @@ def _prefix_cache(cache: PrefixCache, shape: Geometry) -> dict[str, Any]:
 
 
 def capacity_of(shape: Geometry, counters: Counters, cow_copies: int) -> dict[str, Any]:
-    """What the pool had room for: integers summed over decode steps, and their quotients."""
+    """What the pool had room for: integers summed over decode steps, and means over them."""
     steps = counters.decode_steps
-    reserved, used = counters.held_blocks * shape.block_bytes, counters.used_tokens * shape.token_bytes
+    reserved = [blocks * shape.block_bytes for blocks in counters.held_blocks]
+    used = [tokens * shape.token_bytes for tokens in counters.used_tokens]
+    # Nothing is written where the last sequence has just been preempted.
+    empty = [(r - u) / u for r, u in zip(reserved, used, strict=True) if u]
     return {
         "mean_batch": counters.batch / steps if steps else None,
         "makespan": counters.makespan,
         "generated_tokens": counters.generated_tokens,
-        "reserved_bytes": reserved,
-        "used_bytes": used,
-        "waste": (reserved - used) / used if used else None,
+        "reserved_bytes": sum(reserved),
+        "used_bytes": sum(used),
+        "waste": metrics.mean(empty),
         "stalls": counters.stalls,
         "copied_blocks": counters.relocated_blocks + counters.staged_blocks + cow_copies,
     }

@@ -30,7 +30,7 @@ from pimkv.report.assemble import PAGE, Report, build
 from pimkv.report.cost_figure import draw_cost, read_cost
 from pimkv.report.page import page
 from pimkv.report.palette import colour_of
-from pimkv.report.points import BLOCK_TOKENS, HEADROOM, MODEL, NO_AXIS, best_slice, points, spec_of
+from pimkv.report.points import BLOCK_TOKENS, HEADROOM, MODEL, NO_AXIS, best_slice, fixed, points, spec_of
 from pimkv.report.rowmap import Recording, figures_of, named, page_data
 from pimkv.result import resolved
 from pimkv.sweep.keys import Keys
@@ -179,6 +179,38 @@ def test_series_are_compared_over_the_same_seeds_only(rows: list[Row]) -> None:
     more = Row("more", {**paged.config, "seed": 2}, paged.summary, None)
     chosen = best_slice(points([*rows, more]), BLOCK_TOKENS, places=2)
     assert chosen is not None and chosen.seeds == [0, 1]
+
+
+def test_an_allocator_with_a_unit_of_its_own_stands_beside_the_others(rows: list[Row]) -> None:
+    """And not where it was run with the setting of the others; points with one place each make no curve."""
+    summary = next(row.summary for row in rows if row.summary)
+
+    def row(kind: str, headroom: float = 1.3, order: str | None = None, **layout: int) -> Row:
+        scheduler = {"headroom": headroom, **({"free_order": order} if order else {})}
+        tables = {"allocator": {"kind": kind}, "layout": layout, "scheduler": scheduler}
+        return Row(kind, resolved(load(tables)), summary, None)
+
+    kinds = ["paged", "grow-block", "neupims", "paged-fifo", "pimphony"]
+    keys = Keys()
+    found = points([row(kind, headroom) for kind in kinds for headroom in (1.3, 2.0)])
+    for axis in (NO_AXIS, HEADROOM):
+        chosen = best_slice(found, axis, series=2)
+        assert chosen is not None and chosen.series == kinds
+        told = fixed(chosen)
+        assert "; 16 tokens per block; " in told and "; grow-block with its own block tokens 128; " in told
+        assert "neupims with its own block tokens 32 and passes 2" in told and "paged with" not in told
+        again = {keys.of(config) for config in load_sweep(tomllib.loads(spec_of(chosen, "title"))).configs}
+        assert again == {keys.of(load(point.config)) for point in chosen.points}
+    assert chosen.others == 0 and len(chosen.points) == len(found)
+    assert best_slice(found, BLOCK_TOKENS, places=2) is None
+
+    both = points([row("paged"), row("paged-fifo"), row("paged-fifo", order="table")])
+    chosen = best_slice(both, series=2)
+    assert chosen is not None
+    assert [p.values["scheduler.free_order"] for p in chosen.points] == ["table", "table"]
+    curve = points([row("paged"), row("paged", block_tokens=32), row("pimphony")])
+    chosen = best_slice(curve, BLOCK_TOKENS, places=2)
+    assert chosen is not None and chosen.places == [16, 32, 256] and chosen.series == ["paged", "pimphony"]
 
 
 def test_a_mean_of_equal_figures_has_no_error_bar_whatever_the_rounding() -> None:

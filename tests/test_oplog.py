@@ -216,6 +216,20 @@ def test_the_cost_table_has_every_row_and_prints() -> None:
         steady["pim-aware, indexed"]["saved_us_per_step"] == steady["pim-aware, heaps"]["saved_us_per_step"]
     )
     assert steady["pim-aware, indexed"]["saved_us_per_step"] > 0
+    exact = {
+        kind: Simulation(load({"workload": {"requests": 12}, "allocator": {"kind": kind}})).run().summary
+        for kind in ("paged", "pim-aware")
+    }
+    saved = [exact[kind]["exact"]["controller_cycles"] / exact[kind]["decode_steps"] for kind in exact]
+    # Layers, and clocks of 0.769 ns; the controller's figures include refresh.
+    in_us = 32 * 0.769e-3 * (saved[0] - saved[1])
+    assert steady["pim-aware, indexed"]["saved_us_per_step_controller"] == pytest.approx(in_us, rel=1e-9)
+    assert steady["paged"]["saved_us_per_step_controller"] == 0
+    for row in (steady["pim-aware, indexed"], steady["pim-gather"]):
+        for suffix in ("", "_controller"):
+            if row["added_us_per_step"] > 0:
+                expected = row[f"saved_us_per_step{suffix}"] / row["added_us_per_step"]
+                assert row[f"benefit_cost{suffix}"] == pytest.approx(expected)
     assert "refused" in table["workloads"]["0.6x preemption"]["contiguous"]
     assert {row["what"] for row in table["worst_case"]} == {"grow", "admit"}
     for row in table["worst_case"]:

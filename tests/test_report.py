@@ -25,12 +25,12 @@ from pimkv.cli.options import FLAGS as ALL_FLAGS
 from pimkv.cli.options import gather
 from pimkv.cli.run import command as run_command
 from pimkv.config import load
-from pimkv.report import commands, figures, rowmap_figure, style
+from pimkv.report import commands, cost_figure, figures, rowmap_figure, style
 from pimkv.report.assemble import PAGE, Report, build
 from pimkv.report.cost_figure import draw_cost, read_cost
 from pimkv.report.page import page
 from pimkv.report.palette import colour_of
-from pimkv.report.points import BLOCK_TOKENS, HEADROOM, MODEL, NO_AXIS, best_slice, points, spec_of
+from pimkv.report.points import BLOCK_TOKENS, HEADROOM, MODEL, NO_AXIS, best_slice, fixed, points, spec_of
 from pimkv.report.rowmap import Recording, figures_of, named, page_data
 from pimkv.result import resolved
 from pimkv.sweep.keys import Keys
@@ -66,8 +66,16 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> list[Recording]:
 def cost_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table as `pimkv bench cost --json` prints it, with made-up times."""
     row = {"policy_us_per_step": 0.2, "added_us_per_step": 0.1, "saved_us_per_step": 900.0, "benefit_cost": 9000.0,
+           "saved_us_per_step_controller": 700.0, "benefit_cost_controller": 7000.0,
            "bookkeeping_kib": 7.0}  # fmt: skip
-    nothing = {**row, "added_us_per_step": 0.0, "saved_us_per_step": 0.0, "benefit_cost": None}
+    nothing = {
+        **row,
+        "added_us_per_step": 0.0,
+        "saved_us_per_step": 0.0,
+        "benefit_cost": None,
+        "saved_us_per_step_controller": 0.0,
+        "benefit_cost_controller": None,
+    }
     kinds = {"take": {"median_ns": 11.0}, "give": {"median_ns": 5.0}}
     table = {
         "schema_version": 1, "host": {"cpu": "a CPU", "cores": 2}, "requests": 10, "twin_requests": 5, "repeats": 3,
@@ -181,6 +189,38 @@ def test_series_are_compared_over_the_same_seeds_only(rows: list[Row]) -> None:
     assert chosen is not None and chosen.seeds == [0, 1]
 
 
+def test_an_allocator_with_a_unit_of_its_own_stands_beside_the_others(rows: list[Row]) -> None:
+    """And not where it was run with the setting of the others; points with one place each make no curve."""
+    summary = next(row.summary for row in rows if row.summary)
+
+    def row(kind: str, headroom: float = 1.3, order: str | None = None, **layout: int) -> Row:
+        scheduler = {"headroom": headroom, **({"free_order": order} if order else {})}
+        tables = {"allocator": {"kind": kind}, "layout": layout, "scheduler": scheduler}
+        return Row(kind, resolved(load(tables)), summary, None)
+
+    kinds = ["paged", "grow-block", "neupims", "paged-fifo", "pimphony"]
+    keys = Keys()
+    found = points([row(kind, headroom) for kind in kinds for headroom in (1.3, 2.0)])
+    for axis in (NO_AXIS, HEADROOM):
+        chosen = best_slice(found, axis, series=2)
+        assert chosen is not None and chosen.series == kinds
+        told = fixed(chosen)
+        assert "; 16 tokens per block; " in told and "; grow-block with its own block tokens 128; " in told
+        assert "neupims with its own block tokens 32 and passes 2" in told and "paged with" not in told
+        again = {keys.of(config) for config in load_sweep(tomllib.loads(spec_of(chosen, "title"))).configs}
+        assert again == {keys.of(load(point.config)) for point in chosen.points}
+    assert chosen.others == 0 and len(chosen.points) == len(found)
+    assert best_slice(found, BLOCK_TOKENS, places=2) is None
+
+    both = points([row("paged"), row("paged-fifo"), row("paged-fifo", order="table")])
+    chosen = best_slice(both, series=2)
+    assert chosen is not None
+    assert [p.values["scheduler.free_order"] for p in chosen.points] == ["table", "table"]
+    curve = points([row("paged"), row("paged", block_tokens=32), row("pimphony")])
+    chosen = best_slice(curve, BLOCK_TOKENS, places=2)
+    assert chosen is not None and chosen.places == [16, 32, 256] and chosen.series == ["paged", "pimphony"]
+
+
 def test_a_mean_of_equal_figures_has_no_error_bar_whatever_the_rounding() -> None:
     config = resolved(load({}))
     exact = {"m3_gbps": 0.1, "controller_gbps": 1204.6}
@@ -220,6 +260,24 @@ def test_the_cost_figure_shows_what_was_measured(cost_file: Path) -> None:
     assert "a CPU" in drawn.caption
     assert drawn.command == "pimkv bench cost --json --requests 10 --twin-requests 5 --repeat 3"
     assert drawn.files == draw_cost(table).files
+    figure = cost_figure._draw(table)
+    told = {text.get_text() for text in figure.axes[0].texts}
+    assert {"9,000x", "7,000x", "formula", "controller"} <= told
+    marks = {x for line in figure.axes[0].lines if line.get_marker() != "None" for x in line.get_xdata()}
+    assert marks == {0.1, 900.0, 700.0}
+    head, (row, _) = cost_figure.cost_table(table).head, cost_figure.cost_table(table).rows
+    shown = dict(zip(head, row, strict=True))
+    assert (shown["saved us/step, formula"], shown["saved us/step, controller"]) == ("900.0", "700.0")
+    assert (shown["benefit / cost, formula"], shown["benefit / cost, controller"]) == ("9,000", "7,000")
+
+
+def test_a_cost_table_without_the_controller_is_refused(cost_file: Path, tmp_path: Path) -> None:
+    table = json.loads(cost_file.read_text())
+    del table["workloads"]["steady"]["pim-aware, indexed"]["saved_us_per_step_controller"]
+    (tmp_path / "old.json").write_text(json.dumps(table))
+    refused = cli("report", "--cost", str(tmp_path / "old.json"), "--out", str(tmp_path / "r"))
+    assert refused.exit_code == 2 and "lacks saved_us_per_step_controller" in refused.stderr
+    assert "measure it again" in refused.stderr and not (tmp_path / "r").exists()
 
 
 # ---- commands ----

@@ -50,6 +50,7 @@ def test_ls_shows_what_tells_the_points_apart(store: Path) -> None:
     titles = lines[0].split()
     shown = ["allocator.kind", "scheduler.headroom", "traffic.writes", "workload.requests"]
     assert titles[: 1 + len(shown)] == ["key", *shown]
+    assert lines[0].endswith("M3 exact GB/s  M1 exact  controller GB/s  M3 published GB/s")
     assert lines[-1] == "5 points: 4 finished, 1 failed"
     assert len(lines) == 7
     assert sum("ConfigError" in line for line in lines) == 1

@@ -1,8 +1,8 @@
 """The cost table: what placement costs the CPU and what it saves the memory, per workload and policy.
 
-benefit / cost = attention time saved per decode step (published formula, all layers) / CPU time that the
-policy adds per step over `paged`. Both come from one run of each policy on the same requests; the CPU time is
-the recorded operations' or the recorded calls', replayed apart.
+benefit / cost = attention time saved per decode step (all layers; by the published formula, and beside it by the
+PIM controller) / CPU time that the policy adds per step over `paged`. Both come from one run of each policy on the
+same requests; the CPU time is the recorded operations' or the recorded calls', replayed apart.
 """
 
 from __future__ import annotations
@@ -80,11 +80,10 @@ class _Run:
     def steps(self) -> int:
         return int(self.result.summary["decode_steps"])
 
-    @property
-    def attention_us(self) -> float:
-        """Time of one layer's attention reads per decode step, by the published formula."""
+    def attention_us(self, bandwidth: str) -> float:
+        """Time of one layer's attention reads per decode step, by a bandwidth in GB/s of the exact aggregate."""
         exact = self.result.summary["exact"]
-        return float(exact["bytes"] / exact["m3_gbps"] / self.steps / 1000)
+        return float(exact["bytes"] / exact[bandwidth] / self.steps / 1000)
 
     def calls_us(self) -> float:
         """us per decode step of the manager's calls."""
@@ -180,6 +179,7 @@ def _vllm(run: _Run, repeats: int) -> dict[str, Any]:
 def _row(contender: Contender, run: _Run, base: _Run, calls: list[float], repeats: int) -> dict[str, Any]:
     got = measure(run.log, contender.kind, repeats=repeats, region_impl=contender.region_impl)
     twin = replay_twin(run.log, _few(repeats)) if contender.has_twin else None
+    formula, controller = run.attention_us("m3_gbps"), run.attention_us("controller_gbps")
     return {
         "decode_steps": run.steps,
         "operations": got["operations"],
@@ -191,8 +191,10 @@ def _row(contender: Contender, run: _Run, base: _Run, calls: list[float], repeat
         "calls_us_spread": spread(calls),
         "twin_us_per_step": None if twin is None else twin["total_ns"] / run.steps / 1000,
         "bookkeeping_kib": got["bookkeeping_bytes"] / 1024,
-        "attention_us_per_step_and_layer": run.attention_us,
-        "saved_us_per_step_and_layer": base.attention_us - run.attention_us,
+        "attention_us_per_step_and_layer": formula,
+        "attention_us_per_step_and_layer_controller": controller,
+        "saved_us_per_step_and_layer": base.attention_us("m3_gbps") - formula,
+        "saved_us_per_step_and_layer_controller": base.attention_us("controller_gbps") - controller,
         "layers": run.result.config.model.layers,
     }
 
@@ -202,13 +204,16 @@ def _ratios(row: dict[str, Any], paged: dict[str, Any], *, by_calls: bool) -> di
     key = "calls_us_per_step" if by_calls else "policy_us_per_step"
     added = row[key] - paged[key]
     saved = row["saved_us_per_step_and_layer"] * row["layers"]
+    by_controller = row["saved_us_per_step_and_layer_controller"] * row["layers"]
     twin = row["twin_us_per_step"]
     twin_added = None if twin is None else twin - paged["twin_us_per_step"]
     return {
         "added_from": "calls" if by_calls else "policy",
         "added_us_per_step": added,
         "saved_us_per_step": saved,
+        "saved_us_per_step_controller": by_controller,
         "benefit_cost": saved / added if added > 0 else None,
+        "benefit_cost_controller": by_controller / added if added > 0 else None,
         "twin_benefit_cost": saved / twin_added if twin_added is not None and twin_added > 0 else None,
     }
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 _KEY_SHOWN = 12
 _FIGURES = (
-    ("M3 exact", "exact", "m3_gbps", 1),
+    ("M3 exact GB/s", "exact", "m3_gbps", 1),
     ("M1 exact", "exact", "m1", 4),
-    ("controller", "exact", "controller_gbps", 1),
-    ("M3 published", "published", "m3_gbps", 1),
+    ("controller GB/s", "exact", "controller_gbps", 1),
+    ("M3 published GB/s", "published", "m3_gbps", 1),
 )
 
 store_option = click.option(
@@ -41,7 +41,7 @@ def command() -> None:
 @click.option("--failed", is_flag=True, help="Only points whose last run failed.")
 @json_option
 def ls(store: str, failed: bool, as_json: bool) -> None:
-    """List the points with the fields that vary among them. Bandwidths in GB/s."""
+    """List the points with the fields that vary among them."""
     everything = _rows(store)
     rows = [row for row in everything if row.error is not None or not failed]
     varying = _varying(rows, everything)

@@ -62,6 +62,23 @@ def given(config: dict[str, Any]) -> dict[str, Any]:
     return chosen | rest
 
 
+def brought(config: dict[str, Any]) -> dict[str, Any]:
+    """The fields that have their value from the allocator alone, by dotted name; each with what `paged` has there.
+
+    A unit of the allocator's own is such a field (`layout.block_tokens` of `grow-block`).
+    """
+    values = flat(config)
+    others = {name: values[name] for name in _CHOICES if values.get(name) is not None}
+    own = _defaults(json.dumps(nested(others)))
+    del others["allocator.kind"]
+    plain = _defaults(json.dumps(nested(others)))
+    return {
+        name: usual
+        for name, usual in plain.items()
+        if not name.startswith("allocator.") and values[name] == own.get(name) != usual
+    }
+
+
 @cache
 def _defaults(tables: str) -> dict[str, Any]:
     """What fields are when only these are given, as JSON; as in a plain run where that alone cannot be run."""

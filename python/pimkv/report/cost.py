@@ -72,17 +72,19 @@ def _workload(rows: dict[str, Any]) -> list[str]:
             "KiB",
             "added us/step",
             "saved us/step",
+            "controller",
             "benefit/cost",
+            "controller",
             "twin us/step",
             "benefit/cost",
         )
     ]
     for name, row in rows.items():
         if "refused" in row or "skipped" in row:
-            cells.append((name, "refused" if "refused" in row else "skipped", *("",) * 8))
+            cells.append((name, "refused" if "refused" in row else "skipped", *("",) * 10))
             continue
         if "calls_us_per_step" not in row:
-            cells.append((name, *("",) * 7, figure(row["twin_us_per_step"], 3), ""))
+            cells.append((name, *("",) * 9, figure(row["twin_us_per_step"], 3), ""))
             continue
         cells.append(
             (
@@ -93,7 +95,9 @@ def _workload(rows: dict[str, Any]) -> list[str]:
                 figure(row["bookkeeping_kib"], 1),
                 figure(row["added_us_per_step"], 4),
                 figure(row["saved_us_per_step"], 1),
+                figure(row["saved_us_per_step_controller"], 1),
                 figure(row["benefit_cost"], 0),
+                figure(row["benefit_cost_controller"], 0),
                 figure(row["twin_us_per_step"], 3),
                 figure(row["twin_benefit_cost"], 0),
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pimkv.errors import Problem
 from pimkv.report.drawn import Drawn, Table
-from pimkv.report.style import CONTROLLER, FORMULA, NEUTRAL, PAIR, new_figure, rendered
+from pimkv.report.style import CONTROLLER, FORMULA, NEUTRAL, PAIR, VERMILLION, new_figure, rendered
 from pimkv.report.tables import figure as digits
 from pimkv.wording import config_error
 
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 NAME = "allocator-cost"
 TITLE = "CPU time that an allocator adds and attention time that it saves"
 WANTED = "an object of pimkv bench cost --json"
+MARKS = (
+    ("added_us_per_step", "added by the allocator (CPU)", VERMILLION, "o"),
+    ("saved_us_per_step", "saved by attention (formula)", FORMULA, "s"),
+    ("saved_us_per_step_controller", "saved by attention (controller)", CONTROLLER, "D"),
+)
+GAINS = (("benefit_cost", 36), ("benefit_cost_controller", 76))
+"""Benefit over cost and where its column ends, in points from the axes."""
+
 _KEYS = ("host", "requests", "twin_requests", "repeats", "workloads", "mix")
 
 
@@ -38,6 +46,10 @@ def read_cost(path: str) -> dict[str, Any]:
         raise _refused(path, f"lacks {', '.join(missing)}; must be {WANTED}")
     if table.get("schema_version") != 1:
         raise _refused(path, f"has schema version {table.get('schema_version')}; this pimkv reads 1")
+    if any("saved_us_per_step_controller" not in row for *_, row in _rows(table)):
+        raise _refused(
+            path, "lacks saved_us_per_step_controller: an earlier pimkv wrote it; measure it again"
+        )
     found: dict[str, Any] = table
     return found
 
@@ -59,8 +71,8 @@ def draw_cost(table: dict[str, Any]) -> Drawn:
     host = table["host"]
     caption = (
         f"Measured on {host['cpu']}, {host['cores']} cores; {table['requests']} requests. Per decode step, all layers: "
-        "CPU time added over paged, and time of attention reads saved against paged by the published formula; "
-        "between them benefit over cost. A row without a mark adds less than can be measured. Right: median ns per "
+        "CPU time added over paged, and time of attention reads saved against paged, by the published formula and by "
+        "the PIM controller; beside them benefit over cost by either. A row without a mark adds less than can be measured. Right: median ns per "
         f"operation on {table['mix']['blocks']:,} blocks, in Rust."
     )
     command = command_of(table)
@@ -77,7 +89,9 @@ def cost_table(table: dict[str, Any]) -> Table:
             digits(row["policy_us_per_step"], 4),
             digits(row["added_us_per_step"], 4),
             digits(row["saved_us_per_step"], 1),
+            digits(row["saved_us_per_step_controller"], 1),
             digits(row["benefit_cost"], 0),
+            digits(row["benefit_cost_controller"], 0),
             digits(row["bookkeeping_kib"], 1),
         )
         for workload, policy, row in _rows(table)
@@ -87,8 +101,10 @@ def cost_table(table: dict[str, Any]) -> Table:
         "allocator",
         "policy us/step",
         "added us/step",
-        "saved us/step",
-        "benefit / cost",
+        "saved us/step, formula",
+        "saved us/step, controller",
+        "benefit / cost, formula",
+        "benefit / cost, controller",
         "KiB",
     )
     note = "Times are of one machine and one run; compare ratios. docs/cost.md defines every figure."
@@ -105,9 +121,17 @@ def _rows(table: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
+def _beside(ax: Any, y: float, end: float, text: str) -> None:
+    """A figure right of the axes, in a column that ends so many points from them."""
+    ax.annotate(
+        text, (1, y), (end, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
+        fontsize=6.5, ha="right", va="center", annotation_clip=False,
+    )  # fmt: skip
+
+
 def _draw(table: dict[str, Any]) -> Figure:
     rows, mix = _rows(table), table["mix"]["policies"]
-    figure, (steps, each) = new_figure(1.3 + 0.19 * len(rows), 2, width_ratios=(1.9, 1))
+    figure, (steps, each) = new_figure(1.6 + 0.19 * len(rows), 2, width_ratios=(1.7, 1))
     labels, places, y = [], [], 0.0
     for i, (workload, policy, row) in enumerate(rows):
         # A little room between workloads.
@@ -118,21 +142,19 @@ def _draw(table: dict[str, Any]) -> Figure:
             steps.annotate(
                 workload, (0, y - 0.85), xycoords=("axes fraction", "data"), fontsize=8, fontweight="bold"
             )
-        added, saved = row["added_us_per_step"], row["saved_us_per_step"]
-        pair = [x for x in (added, saved) if x > 0]
-        steps.plot(pair, [y] * len(pair), color=NEUTRAL, linewidth=1, zorder=1)
-        for value, colour, marker in ((added, CONTROLLER, "o"), (saved, FORMULA, "s")):
-            if value > 0:
-                steps.plot([value], [y], color=colour, marker=marker, linestyle="", markersize=5.5)
-        if len(pair) == 2 and row["benefit_cost"]:
-            steps.annotate(
-                f"{row['benefit_cost']:,.0f}x", ((added * saved) ** 0.5, y), (0, 1.5), fontsize=6.5, ha="center",
-                textcoords="offset points",
-            )  # fmt: skip
-    steps.plot([], [], color=CONTROLLER, marker="o", linestyle="", label="added by the allocator (CPU)")
-    steps.plot([], [], color=FORMULA, marker="s", linestyle="", label="saved by attention (formula)")
+        marks = [(row[key], *look) for key, *look in MARKS if row[key] > 0]
+        steps.plot([value for value, *_ in marks], [y] * len(marks), color=NEUTRAL, linewidth=1, zorder=1)
+        for value, _, colour, marker in marks:
+            steps.plot([value], [y], color=colour, marker=marker, linestyle="", markersize=5)
+        for key, end in GAINS:
+            _beside(steps, y, end, "" if row[key] is None else f"{row[key]:,.0f}x")
+    for (_, end), word in zip(GAINS, ("formula", "controller"), strict=True):
+        _beside(steps, -0.7, end, word)
+    _beside(steps, -1.7, GAINS[-1][1], "saved / added")
+    for _, label, colour, marker in MARKS:
+        steps.plot([], [], color=colour, marker=marker, linestyle="", label=label)
     steps.set_xscale("log")
-    steps.xaxis.set_major_formatter("{x:g}")
+    steps.xaxis.set_major_formatter("{x:,g}")
     steps.set_yticks(places, labels, fontsize=7.5)
     steps.set_ylim(y + 0.8, -0.3)
     steps.set_xlabel("µs per decode step (log scale)")
@@ -144,12 +166,12 @@ def _draw(table: dict[str, Any]) -> Figure:
     # Bars about as thick as the rows beside them, however few there are.
     each.set_ylim(max(len(mix) - 0.5, 0.4 * y), -0.5)
     each.set_xlim(0, 1.25 * each.get_xlim()[1])
-    each.set_xlabel("median ns per operation")
+    each.set_xlabel("ns, median")
     for ax in (steps, each):
         ax.tick_params(axis="y", left=False)
         ax.grid(visible=False, axis="y")
         ax.grid(visible=True, axis="x")
     handles = [h for ax in (steps, each) for h in ax.get_legend_handles_labels()[0]]
     names = [n for ax in (steps, each) for n in ax.get_legend_handles_labels()[1]]
-    figure.legend(handles, names, loc="outside lower center", ncols=4)
+    figure.legend(handles, names, loc="outside lower center", ncols=3)
     return figure

@@ -99,7 +99,8 @@ def _lines(chosen: Slice, label: str, *, log: bool) -> Figure:
         ax.minorticks_off()
         ax.set_title(title)
         ax.set_xlabel(label)
-        ax.set_ylim(bottom=0)
+    # From zero, with room for the markers of the highest line; the axes share it.
+    axes[0].set_ylim(0, 1.04 * axes[0].get_ylim()[1])
     axes[0].set_ylabel(GBPS)
     _thousands(axes[0].yaxis)
     _legend(figure, axes[0])

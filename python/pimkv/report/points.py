@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from pimkv.config import geometry, load
-from pimkv.report.commands import given, nested
+from pimkv.report.commands import brought, given, nested
 from pimkv.result import flat, resolved
 from pimkv.sweep.store import Row
 from pimkv.toml_io import write_toml
@@ -58,7 +58,7 @@ class Slice:
     points: tuple[Point, ...]
     axis: Axis
     others: int
-    """How many other slices the store has for the same figure."""
+    """How many other slices, with points that are not in this one, the store has for the same figure."""
 
     @property
     def places(self) -> list[Any]:
@@ -142,25 +142,47 @@ def best_slice(
     """The slice that fills a figure best: most places on the axis times series, then nearest to the defaults.
 
     An allocator whose options are not its defaults is left out, or with `variants` every other one but for
-    `paged`, to compare with. None if no slice has so many places and series.
+    `paged`, to compare with. One with a unit of its own stands beside those that take what the slice has.
+    None if no slice has so many series, and one of them so many places.
     """
-    free = ("seed", *VARIANT, *axis.fields)
-    groups: dict[str, list[Point]] = {}
-    for point in found:
-        if point.plain or variants:
-            fixed = {name: value for name, value in point.values.items() if not name.startswith(free)}
-            groups.setdefault(json.dumps(fixed, sort_keys=True), []).append(point)
+    groups = _groups([point for point in found if point.plain or variants], ("seed", *VARIANT, *axis.fields))
     if variants:
-        groups = {key: _with_variants(group) for key, group in groups.items()}
-    slices = [Slice(tuple(group), axis, 0) for _, group in sorted(groups.items())]
-    slices = [s for s in slices if len(s.places) >= places and len(s.series) >= series]
+        groups = [_with_variants(group) for group in groups]
+    slices = [Slice(tuple(group), axis, 0) for group in groups]
+    slices = [s for s in slices if _longest(s) >= places and len(s.series) >= series]
     if not slices:
         return None
     chosen = max(slices, key=lambda s: (len(_cells(s)), -len(_common(s))))
     # A mean over other seeds would compare other requests.
     shared = set.intersection(*_cells(chosen).values())
     kept = tuple(p for p in chosen.points if not shared or p.values["seed"] in shared)
-    return Slice(kept, axis, len(slices) - 1)
+    shown = {id(p) for p in chosen.points}
+    return Slice(kept, axis, sum(any(id(p) not in shown for p in s.points) for s in slices))
+
+
+def _groups(found: Sequence[Point], free: tuple[str, ...]) -> list[list[Point]]:
+    """Points that agree in all fields but the free ones, and those that differ in what their allocator brings."""
+    groups: dict[str, list[Point]] = {}
+    guests: dict[str, list[Point]] = {}
+    for point in found:
+        usual = brought(point.config)
+        groups.setdefault(_setting(point.values, free), []).append(point)
+        if any(not name.startswith(free) for name in usual):
+            guests.setdefault(_setting(point.values | usual, free), []).append(point)
+    # Where an allocator was run with the setting itself, its own unit is another matter.
+    return [
+        group + [p for p in guests.get(key, ()) if p.series not in {own.series for own in group}]
+        for key, group in sorted(groups.items())
+    ]
+
+
+def _setting(values: dict[str, Any], free: tuple[str, ...]) -> str:
+    return json.dumps({n: v for n, v in values.items() if not n.startswith(free)}, sort_keys=True)
+
+
+def _longest(chosen: Slice) -> int:
+    """Places of the series that has most of them: points of one place each make no curve."""
+    return max((len({chosen.axis.place(p) for p in chosen.at(s)}) for s in chosen.series), default=0)
 
 
 def _with_variants(group: list[Point]) -> list[Point]:
@@ -190,7 +212,8 @@ def _common(chosen: Slice) -> dict[str, Any]:
 
 def fixed(chosen: Slice) -> str:
     """What all points of a slice share, in words: requests, model, DRAM, and what differs from a plain run."""
-    values = chosen.points[0].values
+    # Not one that comes with a setting of its own, where there is another.
+    values = min(chosen.points, key=lambda p: len(_brought(p, chosen.axis))).values
     source = values["workload.trace"] or values["workload.kind"]
     words = [f"{source}, {values['workload.requests'] or 'all'} requests"]
     for name in ("model.preset", "dram.preset"):
@@ -204,11 +227,20 @@ def fixed(chosen: Slice) -> str:
     told = ("workload.", "model.preset", "dram.preset", "layout.block_tokens", "layout.kv_layout",
             "scheduler.headroom", "scheduler.admission")  # fmt: skip
     words += [f"{n} {_word(v)}" for n, v in sorted(_common(chosen).items()) if not n.startswith(told)]
+    for name in chosen.series:
+        if own := _brought(chosen.at(name)[0], chosen.axis):
+            words.append(f"{name} with its own {' and '.join(own)}")
     seeds = chosen.seeds
     words.append(
         f"seed {seeds[0]}" if len(seeds) == 1 else f"mean of {len(seeds)} seeds, bars from least to most"
     )
     return "; ".join(words)
+
+
+def _brought(point: Point, axis: Axis) -> list[str]:
+    """What the allocator brings, in words, but for what the axis shows."""
+    names = (n for n in sorted(brought(point.config)) if not n.startswith(axis.fields))
+    return [f"{n.rpartition('.')[2].replace('_', ' ')} {_word(point.values[n])}" for n in names]
 
 
 def spec_of(chosen: Slice, title: str) -> str:

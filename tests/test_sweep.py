@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sweep_tools import exported, pimkv, small, started
@@ -132,6 +132,15 @@ def test_configs_run_without_a_store_and_equal_ones_once() -> None:
     assert result.columns()["config.seed"] == [0, 1]
     with pytest.raises(ConfigError, match="jobs = 0"):
         run_sweep([short()], jobs=0)
+
+
+def test_what_is_no_config_is_named_by_its_place() -> None:
+    with pytest.raises(ConfigError, match="sweep = 3: is an integer; must be a Sweep, a spec"):
+        run_sweep(cast(Any, 3))
+    with pytest.raises(ConfigError) as refused:
+        run_sweep(cast(Any, [short(), {"seed": 1}, "headline"]))
+    assert "sweep[1] = {seed = 1}: is a table; must be a Config" in str(refused.value)
+    assert "sweep[2] =" in str(refused.value) and "sweep[0]" not in str(refused.value)
 
 
 def test_a_point_that_another_process_stores_meanwhile_is_not_run_again(tmp_path: Path) -> None:

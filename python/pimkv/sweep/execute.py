@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from pimkv.config import Config
+from pimkv.errors import Problem
 from pimkv.result import resolved
 from pimkv.sweep.keys import Keys
 from pimkv.sweep.runner import Failure, Progress, attempt, check_jobs, cores, run_each
 from pimkv.sweep.spec import Sweep, load_sweep
 from pimkv.sweep.store import Row, Store
 from pimkv.sweep.table import columns, frame
+from pimkv.wording import config_error, kind_of
 
 Spec = Sweep | str | os.PathLike[str] | Mapping[str, Any] | Iterable[Config]
 
@@ -68,12 +70,31 @@ def plan(sweep: Spec) -> Plan:
     """The distinct points of a sweep or of configs. Raises `ConfigError` for what cannot be run."""
     if isinstance(sweep, str | os.PathLike | Mapping):
         sweep = load_sweep(sweep)
-    name, configs = (sweep.name, sweep.configs) if isinstance(sweep, Sweep) else ("sweep", tuple(sweep))
+    if isinstance(sweep, Sweep):
+        name, configs = sweep.name, sweep.configs
+    else:
+        name, configs = "sweep", _configs(sweep)
     keys = Keys()
     distinct: dict[str, Config] = {}
     for config in configs:
         distinct.setdefault(keys.of(config), config)
     return Plan(name, len(configs), distinct)
+
+
+def _configs(given: object) -> tuple[Config, ...]:
+    """Configs of an iterable; `ConfigError` for what is none, each with its position."""
+    wanted = "a Sweep, a spec (file, study or tables), or Configs"
+    if not isinstance(given, Iterable):
+        raise config_error([Problem("sweep", given, f"is {kind_of(given)}; must be {wanted}")])
+    found = tuple(given)
+    problems = [
+        Problem(f"sweep[{index}]", one, f"is {kind_of(one)}; must be a Config")
+        for index, one in enumerate(found)
+        if not isinstance(one, Config)
+    ]
+    if problems:
+        raise config_error(problems)
+    return found
 
 
 def run_sweep(

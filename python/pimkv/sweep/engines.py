@@ -65,7 +65,12 @@ class _Watched(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         if self._lost():
             raise BrokenExecutor(_LOST)
-        future: Future[Any] = self._inner.submit(fn, *args, **kwargs)
+        try:
+            future: Future[Any] = self._inner.submit(fn, *args, **kwargs)
+        except Exception as error:
+            if self._lost():
+                raise BrokenExecutor(_LOST) from error
+            raise
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
         return future
@@ -73,7 +78,12 @@ class _Watched(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Without `wait` also what is under way is given up: nobody waits for it any more."""
         self._stop.set()
-        self._inner.shutdown(wait=wait)
+        try:
+            self._inner.shutdown(wait=wait)
+        except Exception:
+            # A client that has closed cannot tell its scheduler what is given up, and there is nobody to tell.
+            if not self._lost():
+                raise
 
     def _lost(self) -> bool:
         return self._client.status in {"closing", "closed"}
@@ -107,9 +117,9 @@ def _refused(address: str, message: str) -> ConfigError:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without Dask's own log: what it means for a point is that point's outcome."""
+    """Without Dask's own log and its event loop's: what they mean for a point is that point's outcome."""
     # Several of its loggers have a level of their own.
-    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
+    names = [n for n in logging.root.manager.loggerDict if n.partition(".")[0] in {"distributed", "tornado"}]
     logs = {log: log.level for log in map(logging.getLogger, names)}
     for log in logs:
         log.setLevel(logging.CRITICAL + 1)

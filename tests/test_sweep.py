@@ -155,6 +155,31 @@ def test_a_point_that_another_process_stores_meanwhile_is_not_run_again(tmp_path
     assert (result.ran, result.stored, len(result.rows())) == (2, 1, 3)
 
 
+def test_two_sweeps_at_the_same_point_go_on_from_both_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In step with another they would run every point twice."""
+    configs = [short(seed=seed) for seed in range(4)]
+    path = tmp_path / "s.db"
+    order: list[int] = []
+
+    class Ahead(Executor):
+        """Runs a point and, of the first, an instant earlier the other sweep's."""
+
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            if not order:
+                run_sweep([args[0]], store=path, jobs=1)
+            order.append(args[0].seed)
+            future: Future[Any] = Future()
+            future.set_result(fn(*args, **kwargs))
+            return future
+
+    monkeypatch.setattr(runner, "_ON_EXECUTOR", 1)
+    result = run_sweep(configs, store=path, executor=Ahead())
+    assert order == [0, 3, 2, 1]
+    assert (result.ran, len(result.rows())) == (4, 4)
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
@@ -160,20 +161,27 @@ def _run(
         if progress is not None:
             progress(done, len(todo))
 
-    def wanted(position: int) -> bool:
-        # Another sweep may have come to it first.
-        if store.has(todo[position]):
-            report()
-            return False
-        return True
+    waiting = deque(range(len(todo)))
+    from_behind = False
 
-    with closing(run_each(configs, jobs=jobs, executor=executor, wanted=wanted)) as runs:
+    def next_ones() -> Iterator[int]:
+        while waiting:
+            position = waiting.pop() if from_behind else waiting.popleft()
+            # Another sweep may have come to it first.
+            if store.has(todo[position]):
+                report()
+            else:
+                yield position
+
+    with closing(run_each(configs, jobs=jobs, executor=executor, positions=next_ones())) as runs:
         for position, run in runs:
             key = todo[position]
             if run.lost:
                 lost += 1
             else:
-                store.add(key, resolved(configs[position]), run)
+                if not store.add(key, resolved(configs[position]), run):
+                    # Another sweep is at the same points, a moment ahead: meet it from the other end.
+                    from_behind = not from_behind
                 ran += 1
             if isinstance(run.outcome, Failure):
                 failures[key] = str(run.outcome)

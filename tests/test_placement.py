@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pimkv
+from pimkv.allocators import kinds
 from pimkv.cli import main
 from pimkv.config import load
 from pimkv.errors import ConfigError, LogError
@@ -108,6 +109,21 @@ def test_recording_changes_no_result(tmp_path: Path) -> None:
     for file in ("config.toml", "summary.json", "samples.csv"):
         assert (tmp_path / "plain" / file).read_bytes() == (tmp_path / "recorded" / file).read_bytes()
     assert len(pimkv.read_placement(tmp_path / "p").steps) > 100
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_what_any_allocator_records_can_be_read_or_is_refused_before_the_run(
+    kind: str, tmp_path: Path
+) -> None:
+    """Row groups of K and V pages are no blocks that hold some tokens; such a file could not be read back."""
+    done = _cli("run", "--requests", "15", "--allocator", kind, "--record-placement", str(tmp_path / "p"))
+    if kind == "neupims":
+        assert done.exit_code == 2 and done.stdout == "" and not (tmp_path / "p").exists()
+        assert 'allocator.kind = "neupims" (--allocator): owns row groups' in done.stderr
+    else:
+        assert done.exit_code == 0, done.stderr
+        read = pimkv.read_placement(tmp_path / "p")
+        assert all(len(table) for _, table in read.frames()) and len(read.steps) > 100
 
 
 def test_mistakes_of_the_options_come_in_one_report_with_those_of_the_config(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sweep_tools import exported, pimkv, small, started
@@ -134,6 +134,15 @@ def test_configs_run_without_a_store_and_equal_ones_once() -> None:
         run_sweep([short()], jobs=0)
 
 
+def test_what_is_no_config_is_named_by_its_place() -> None:
+    with pytest.raises(ConfigError, match="sweep = 3: is an integer; must be a Sweep, a spec"):
+        run_sweep(cast(Any, 3))
+    with pytest.raises(ConfigError) as refused:
+        run_sweep(cast(Any, [short(), {"seed": 1}, "headline"]))
+    assert "sweep[1] = {seed = 1}: is a table; must be a Config" in str(refused.value)
+    assert "sweep[2] =" in str(refused.value) and "sweep[0]" not in str(refused.value)
+
+
 def test_a_point_that_another_process_stores_meanwhile_is_not_run_again(tmp_path: Path) -> None:
     configs = [short(seed=seed) for seed in range(3)]
     path = tmp_path / "s.db"
@@ -144,6 +153,31 @@ def test_a_point_that_another_process_stores_meanwhile_is_not_run_again(tmp_path
 
     result = run_sweep(configs, store=path, jobs=1, progress=meanwhile)
     assert (result.ran, result.stored, len(result.rows())) == (2, 1, 3)
+
+
+def test_two_sweeps_at_the_same_point_go_on_from_both_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In step with another they would run every point twice."""
+    configs = [short(seed=seed) for seed in range(4)]
+    path = tmp_path / "s.db"
+    order: list[int] = []
+
+    class Ahead(Executor):
+        """Runs a point and, of the first, an instant earlier the other sweep's."""
+
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            if not order:
+                run_sweep([args[0]], store=path, jobs=1)
+            order.append(args[0].seed)
+            future: Future[Any] = Future()
+            future.set_result(fn(*args, **kwargs))
+            return future
+
+    monkeypatch.setattr(runner, "_ON_EXECUTOR", 1)
+    result = run_sweep(configs, store=path, executor=Ahead())
+    assert order == [0, 3, 2, 1]
+    assert (result.ran, len(result.rows())) == (4, 4)
 
 
 @pytest.mark.parametrize(

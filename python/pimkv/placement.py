@@ -51,7 +51,8 @@ Records = npt.NDArray[np.void]
 class Recorder:
     """Records the block tables of the running sequences; `step` goes to `Simulation.run` as `on_step`.
 
-    Every `every`-th decode step is recorded, the first included.
+    Every `every`-th decode step is recorded, the first included. Raises `ConfigError` for an allocator that has
+    no blocks (`neupims`).
     """
 
     def __init__(self, config: Config, pool_blocks: int, every: int = 1) -> None:
@@ -59,6 +60,13 @@ class Recorder:
         if problem:
             raise config_error([problem])
         shape = geometry(config)
+        if shape.row_groups:
+            # Its tables list row groups of K and of V pages; no block of theirs holds some tokens of a sequence.
+            kind = config.allocator.kind
+            message = (
+                f"owns row groups of one channel, which are no blocks of a row map; {kind} cannot be recorded"
+            )
+            raise config_error([Problem("allocator.kind", kind, message, flag="--allocator")])
         self._config = config
         self._head = (pool_blocks, shape.blocks_per_region, shape.block_tokens, every)
         self._every = every

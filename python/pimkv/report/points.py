@@ -169,11 +169,15 @@ def _groups(found: Sequence[Point], free: tuple[str, ...]) -> list[list[Point]]:
         groups.setdefault(_setting(point.values, free), []).append(point)
         if any(not name.startswith(free) for name in usual):
             guests.setdefault(_setting(point.values | usual, free), []).append(point)
-    # Where an allocator was run with the setting itself, its own unit is another matter.
-    return [
-        group + [p for p in guests.get(key, ()) if p.series not in {own.series for own in group}]
-        for key, group in sorted(groups.items())
-    ]
+    whole, guesting = [], set()
+    for key, group in sorted(groups.items()):
+        # Where an allocator was run with the setting itself, its own unit is another matter.
+        own = {point.series for point in group}
+        more = [point for point in guests.get(key, ()) if point.series not in own]
+        guesting |= {id(point) for point in more}
+        whole.append(group + more)
+    # What stands beside the others is no set of its own as well.
+    return [group for group in whole if any(id(point) not in guesting for point in group)]
 
 
 def _setting(values: dict[str, Any], free: tuple[str, ...]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
@@ -12,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from pimkv.config import Config
+from pimkv.errors import Problem
 from pimkv.result import resolved
 from pimkv.sweep.keys import Keys
 from pimkv.sweep.runner import Failure, Progress, attempt, check_jobs, cores, run_each
 from pimkv.sweep.spec import Sweep, load_sweep
 from pimkv.sweep.store import Row, Store
 from pimkv.sweep.table import columns, frame
+from pimkv.wording import config_error, kind_of
 
 Spec = Sweep | str | os.PathLike[str] | Mapping[str, Any] | Iterable[Config]
 
@@ -68,12 +71,31 @@ def plan(sweep: Spec) -> Plan:
     """The distinct points of a sweep or of configs. Raises `ConfigError` for what cannot be run."""
     if isinstance(sweep, str | os.PathLike | Mapping):
         sweep = load_sweep(sweep)
-    name, configs = (sweep.name, sweep.configs) if isinstance(sweep, Sweep) else ("sweep", tuple(sweep))
+    if isinstance(sweep, Sweep):
+        name, configs = sweep.name, sweep.configs
+    else:
+        name, configs = "sweep", _configs(sweep)
     keys = Keys()
     distinct: dict[str, Config] = {}
     for config in configs:
         distinct.setdefault(keys.of(config), config)
     return Plan(name, len(configs), distinct)
+
+
+def _configs(given: object) -> tuple[Config, ...]:
+    """Configs of an iterable; `ConfigError` for what is none, each with its position."""
+    wanted = "a Sweep, a spec (file, study or tables), or Configs"
+    if not isinstance(given, Iterable):
+        raise config_error([Problem("sweep", given, f"is {kind_of(given)}; must be {wanted}")])
+    found = tuple(given)
+    problems = [
+        Problem(f"sweep[{index}]", one, f"is {kind_of(one)}; must be a Config")
+        for index, one in enumerate(found)
+        if not isinstance(one, Config)
+    ]
+    if problems:
+        raise config_error(problems)
+    return found
 
 
 def run_sweep(
@@ -139,20 +161,27 @@ def _run(
         if progress is not None:
             progress(done, len(todo))
 
-    def wanted(position: int) -> bool:
-        # Another sweep may have come to it first.
-        if store.has(todo[position]):
-            report()
-            return False
-        return True
+    waiting = deque(range(len(todo)))
+    from_behind = False
 
-    with closing(run_each(configs, jobs=jobs, executor=executor, wanted=wanted)) as runs:
+    def next_ones() -> Iterator[int]:
+        while waiting:
+            position = waiting.pop() if from_behind else waiting.popleft()
+            # Another sweep may have come to it first.
+            if store.has(todo[position]):
+                report()
+            else:
+                yield position
+
+    with closing(run_each(configs, jobs=jobs, executor=executor, positions=next_ones())) as runs:
         for position, run in runs:
             key = todo[position]
             if run.lost:
                 lost += 1
             else:
-                store.add(key, resolved(configs[position]), run)
+                if not store.add(key, resolved(configs[position]), run):
+                    # Another sweep is at the same points, a moment ahead: meet it from the other end.
+                    from_behind = not from_behind
                 ran += 1
             if isinstance(run.outcome, Failure):
                 failures[key] = str(run.outcome)

@@ -96,15 +96,17 @@ def run_each(
     *,
     jobs: int | None = None,
     executor: Executor | None = None,
-    wanted: Callable[[int], bool] | None = None,
+    positions: Iterator[int] | None = None,
 ) -> Runs:
     """As `run_many`, with what is known of each run beside its outcome.
 
-    `wanted(position)` is asked just before a config would be started; one that is not wanted is left out.
+    `positions` says which configs are run and in which order, all by default; each is asked for just before it
+    would be started.
     """
     if jobs is not None:
         check_jobs(jobs)
-    positions = (index for index in range(len(configs)) if wanted is None or wanted(index))
+    if positions is None:
+        positions = iter(range(len(configs)))
     if executor is not None:
         return _on(executor, configs, positions)
     workers = min(jobs or cores(), len(configs))

@@ -190,8 +190,8 @@ class Store:
 
     # --- writing ---------------------------------------------------------------------------------------------
 
-    def add(self, key: str, config: dict[str, Any], run: Run) -> None:
-        """Writes one outcome; it is on file when this returns. A summary that is there already stays."""
+    def add(self, key: str, config: dict[str, Any], run: Run) -> bool:
+        """Writes one outcome; it is on file when this returns. A summary that is there already stays: False."""
         failed = isinstance(run.outcome, Failure)
         result = (
             key,
@@ -210,6 +210,7 @@ class Store:
             )
             if written.rowcount:
                 self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?)", facts)
+        return bool(written.rowcount)
 
     def remove(self, keys: Sequence[str]) -> None:
         """Removes these points, all of them or none."""
